@@ -1,5 +1,5 @@
-// Counts what a thread takes from operator new, and the collectives that must take nothing. Defines the operators:
-// included by one source of a program.
+// Counts the calls of operator new on a thread, and checks that collectives in the steady state make none.
+// This header defines the operators, so only one source of a program may include it.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 
 namespace gantry::testing {
 
-// Returns how often `body` takes memory from operator new on this thread.
+// Returns the number of calls of operator new that `body` makes on this thread.
 template <class Body>
 long allocations_of(const Body& body) {
   allocations = 0;
@@ -46,8 +46,8 @@ long allocations_of(const Body& body) {
   return allocations;
 }
 
-// The least that one of several rounds takes. On a busy machine, a round may have a long wait, in which a rank looks
-// for the reason and allocates; the steady state is every round's.
+// Returns the minimum of `body` over several rounds. On a busy machine, a round may have a long wait in which
+// a rank allocates to find the reason. The steady state shows in the other rounds.
 template <class Body>
 long least_allocations_of(const Body& body) {
   constexpr int kRounds = 10;
@@ -56,7 +56,8 @@ long least_allocations_of(const Body& body) {
   return least;
 }
 
-// Many of each collective, small and of many pieces, several in flight at once.
+// Runs each collective many times, with small tensors and tensors of many pieces, and with several operations
+// in flight at once.
 inline void collectives_allocate_nothing(ProcessGroup& group) {
   const int ranks = group.size();
   const std::int64_t part = 20'000;
@@ -84,13 +85,13 @@ inline void collectives_allocate_nothing(ProcessGroup& group) {
   });
   EXPECT_EQ(least, 0) << "on rank " << group.rank();
   const long counted_once = allocations_of([] {
-    int* volatile one = new int(1);  // volatile: else there is none
+    int* volatile one = new int(1);  // volatile: otherwise the compiler removes it
     delete one;
   });
   EXPECT_EQ(counted_once, 1) << "the count counts";
 }
 
-// Messages from rank to rank: a tensor that is sent or received is an object of LibTorch's, and nothing else is taken.
+// Messages between ranks allocate only the LibTorch objects of the tensors that are sent or received.
 inline void messages_allocate_their_tensors_alone(ProcessGroup& group) {
   const int next = (group.rank() + 1) % group.size(), previous = (group.rank() + group.size() - 1) % group.size();
   const torch::Tensor sent = torch::ones({16});

@@ -15,7 +15,8 @@ TEST(ProcessBackend, CollectivesOfOneHostAllocateNothingInTheSteadyState) {
   });
 }
 
-// Ranks that take themselves to be on several hosts: sums that pass from host to host, and messages from each to each.
+// The ranks behave as if they were on several hosts: with partial sums passed from host to host, and with
+// messages between all pairs.
 TEST(ProcessBackend, CollectivesBetweenHostsAllocateNothingInTheSteadyState) {
   const int ranks = launched_ranks();
   const std::vector<const char*> placements =

@@ -1,4 +1,5 @@
-// What every backend does, in closed-form expectations of rank and size. Included by a test for each backend.
+// The conformance suite of the communication backends. Expected values are closed-form functions of rank and
+// size. The test of each backend includes this file.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 
 namespace gantry::testing {
 
-// Where the suite's tensors lie: the CPU, unless a test says otherwise.
+// The device of the suite's tensors: the CPU, unless a test sets another one.
 inline torch::Device& conformance_device() {
-  thread_local torch::Device device = torch::kCPU;  // of each rank
+  thread_local torch::Device device = torch::kCPU;  // thread_local, because ranks may be threads
   return device;
 }
 inline torch::TensorOptions conformance_options(torch::ScalarType type) {
@@ -35,11 +36,11 @@ inline torch::Tensor make_ones(torch::IntArrayRef shape, torch::ScalarType type 
   return make_full(shape, 1, type);
 }
 inline torch::Tensor make_arange(std::int64_t end, torch::ScalarType type) {
-  // Of the host's, since late kernels of the pretended device can't give a tensor another size.
+  // Computed on the host, because late kernels of the fake device cannot resize a tensor.
   return torch::arange(end, torch::dtype(type)).to(conformance_device());
 }
 
-// The group of the first `size` ranks of the job, given to `body` on its members.
+// Makes a group of the first `size` ranks of the job, and calls `body` with it on its members.
 inline void on_first_ranks(World& world, ProcessGroupMesh& mesh, int size,
                            const std::function<void(ProcessGroup&)>& body) {
   std::vector<int> ranks(size);
@@ -49,7 +50,7 @@ inline void on_first_ranks(World& world, ProcessGroupMesh& mesh, int size,
   mesh.world_group().barrier().wait();
 }
 
-// Value of element i of rank r: small whole numbers, exact in every dtype.
+// Returns the values of a rank: element i of rank r is a small integer, exact in every dtype.
 inline torch::Tensor values(int rank, std::vector<std::int64_t> shape, torch::ScalarType type) {
   std::int64_t elements = 1;
   for (const auto size : shape) elements *= size;
@@ -132,7 +133,7 @@ inline void check_messages(ProcessGroup& group, torch::ScalarType type) {
   sends.push_back(group.send(torch::Tensor(), next, tag(1)));           // absent
   sends.push_back(group.send(make_empty({0, 4}, type), next, tag(2)));  // empty
   sends.push_back(group.send(values(group.rank(), {4, 3}, type).t(), next, tag(3)));
-  // Taken in another order than sent: the tag decides.
+  // Received in another order than sent: messages are matched by tag.
   EXPECT_TRUE(
       torch::equal(group.recv(make_spec({3, 4}, type), previous, tag(3)).result(), values(previous, {4, 3}, type).t()));
   EXPECT_FALSE(group.recv(make_spec({3, 4}, type), previous, tag(1)).result().defined());
@@ -156,7 +157,7 @@ inline void check_outstanding(ProcessGroup& group) {
   }
 }
 
-// More than any table of them would hold, waited for in another order than called.
+// More outstanding operations than a table of fixed size would hold, waited for in reverse order.
 inline void check_many_outstanding(ProcessGroup& group) {
   const int size = group.size(), rank = group.rank();
   std::vector<torch::Tensor> tensors;
@@ -172,12 +173,12 @@ inline void check_many_outstanding(ProcessGroup& group) {
   }
 }
 
-// A Work that is dropped is finished when it is gone, its copies being gone too.
+// Destroying the last copy of a Work completes its operation.
 inline void check_dropped(ProcessGroup& group) {
   const int size = group.size(), rank = group.rank();
   const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
   for (int i = 0; i < 100; ++i) {
-    torch::Tensor sum = values(rank, {6, 4}, torch::kFloat32).t();  // not contiguous: the result has to be copied
+    torch::Tensor sum = values(rank, {6, 4}, torch::kFloat32).t();  // not contiguous: the result is copied
     group.all_reduce(sum);
     EXPECT_TRUE(torch::equal(sum, summed(size, {6, 4}, torch::kFloat32).t())) << i;
     torch::Tensor rows = make_zeros({3, size}).t();
@@ -192,7 +193,7 @@ inline void check_dropped(ProcessGroup& group) {
   }
   kept.wait();
   EXPECT_TRUE(torch::equal(sum, make_full({5}, 1.0f * size)));
-  // A receive that is dropped has taken its message.
+  // A receive whose Work is destroyed has consumed its message.
   const Tag tag{Tag::Kind::kUser, 5, 0, 0};
   for (const float value : {1.0f, 2.0f}) group.hand_over(make_full({2}, value), next, tag);
   group.recv(make_spec({2}), previous, tag);
@@ -200,8 +201,8 @@ inline void check_dropped(ProcessGroup& group) {
   group.barrier();
 }
 
-// When a send has been waited for its buffer may be written, whoever received by then. On a device the wait may be
-// until the receiver has it: `until_received`.
+// After the wait for a send, its buffer may be overwritten, even if the receiver has not received yet.
+// `until_received`: the wait may last until the message has been received, as on devices.
 inline void check_sent_buffers(ProcessGroup& group, bool until_received) {
   const int next = (group.rank() + 1) % group.size(), previous = (group.rank() + group.size() - 1) % group.size();
   for (const std::int64_t elements : {5, 3000, 1 << 20}) {
@@ -224,14 +225,14 @@ inline void check_sent_buffers(ProcessGroup& group, bool until_received) {
         send();
       } else {
         send();
-        if (!until_received) group.barrier().wait();  // no buffer is as it was when the first one receives
+        if (!until_received) group.barrier().wait();  // all buffers are overwritten before any receive
         receive();
       }
     }
   }
 }
 
-// What is given away arrives as it was, also where its sender lets go of it at once.
+// A tensor that is passed to hand_over() arrives unchanged, even if the sender releases it at once.
 inline void check_handed_over(ProcessGroup& group) {
   const int next = (group.rank() + 1) % group.size(), previous = (group.rank() + group.size() - 1) % group.size();
   const auto tag = [](int entry) { return Tag{Tag::Kind::kUser, 7, 0, entry}; };
@@ -248,7 +249,8 @@ inline void check_handed_over(ProcessGroup& group) {
         << i;
 }
 
-// Sums go by rank: ((x0 + x1) + x2) + ..., rounded in the tensor's precision each time, or once from float32.
+// Reductions add in rank order: ((x0 + x1) + x2) + ..., with a rounding to the tensor's dtype after each
+// addition, or in float32 with one rounding at the end.
 inline void check_order(ProcessGroup& group) {
   const auto of = [](int rank) {
     return make_full({50000}, rank % 2 ? 1e8f : -1e8f) + 0.3f * static_cast<float>(rank + 1);
@@ -260,7 +262,8 @@ inline void check_order(ProcessGroup& group) {
   EXPECT_TRUE(torch::equal(sum, expected));
 }
 
-// Half precisions are summed in float32 and rounded once: 256 + 1 + 1 is 258, though 256 + 1 in bfloat16 is 256.
+// Half precisions are reduced in float32 and rounded once: 256 + 1 + 1 is 258, although 256 + 1 is 256 in
+// bfloat16.
 inline void check_half_sums(ProcessGroup& group) {
   for (const auto& [type, large] : {std::pair{torch::kBFloat16, 256}, std::pair{torch::kFloat16, 2048}}) {
     const torch::Tensor expected = make_full({1001}, large + group.size() - 1).to(type);
@@ -275,14 +278,15 @@ inline void check_half_sums(ProcessGroup& group) {
   }
 }
 
-// Calls that don't fit in themselves are refused where they are made, before anybody waits; the group goes on.
+// A call with inconsistent arguments throws on the calling rank, before any rank waits. The group remains
+// usable.
 inline void check_refusals(ProcessGroup& group) {
   const int size = group.size(), rank = group.rank();
   const auto rows = [](std::int64_t count, std::int64_t width = 3, torch::ScalarType type = torch::kFloat32) {
     return make_zeros({count, width}, type);
   };
   const Sizes twos(size, 2), too_many(size + 1, 2), ones(size, 1);
-  Sizes negative = twos;  // whose sum is a tensor's rows all the same
+  Sizes negative = twos;  // the sum, 2 * size - 4, still matches the tensors with `fewer` rows
   negative[(rank + 1) % size] -= 4;
   const std::int64_t fewer = std::max(0, 2 * size - 4);
   torch::Tensor flags = make_ones({3}, torch::kBool), full = rows(2 * size), part = rows(2);
@@ -331,10 +335,12 @@ inline void check_refusals(ProcessGroup& group) {
   EXPECT_EQ(all_reduce_number(group, 1), size);
 }
 
-// Calls that each fit in themselves but not to the other members': nobody may touch what is not theirs.
+// Calls that are valid by themselves, but do not match the calls of the other members. No rank may access
+// memory outside its own tensors.
 enum class Disagreement { kWidths, kDtypes, kSizes };
 
-// One rank is at odds with the others; then whoever had nothing to complain of meets the failure at a barrier.
+// The call of one rank does not match the calls of the others. A rank whose own collective succeeds gets the
+// failure at the barrier.
 inline void disagree(ProcessGroup& group, OperationKind kind, Disagreement about, int odd_rank) {
   const int size = group.size(), rank = group.rank();
   const bool odd = rank == odd_rank;
@@ -351,20 +357,21 @@ inline void disagree(ProcessGroup& group, OperationKind kind, Disagreement about
   if (kind == OperationKind::kAllGather) group.all_gather(full, part, sizes).wait();
   if (kind == OperationKind::kReduceScatter) group.reduce_scatter(part, full, sizes).wait();
   if (kind == OperationKind::kAllToAll) {
-    std::rotate(sizes.begin(), sizes.end() - 1, sizes.end());  // to the next rank it sends more than that expects
+    std::rotate(sizes.begin(), sizes.end() - 1, sizes.end());  // sends the next rank too many rows
     group.all_to_all(out, full, plain, sizes).wait();
   }
   group.barrier().wait();
 }
 
-// Calls `check` with each collective, what its members disagree about, and a rank that is at odds.
+// Calls `check` for each collective and each kind of disagreement, with the first and the last rank as the
+// odd one.
 inline void for_each_disagreement(int size, const std::function<void(OperationKind, Disagreement, int)>& check) {
   for (const auto kind : {OperationKind::kAllGather, OperationKind::kReduceScatter, OperationKind::kAllToAll})
     for (const auto about : {Disagreement::kWidths, Disagreement::kDtypes, Disagreement::kSizes})
       for (const int odd : {0, size - 1}) check(kind, about, odd);
 }
 
-// What carries tensors, with tensors of that type.
+// All operations that transfer tensors, with tensors of `type`.
 inline void check_type(ProcessGroup& group, torch::ScalarType type) {
   check_all_reduce(group, type);
   check_gathers(group, type);
@@ -372,7 +379,7 @@ inline void check_type(ProcessGroup& group, torch::ScalarType type) {
   check_messages(group, type);
 }
 
-// `sends_until_received`: where a wait for a send is one for its receiver.
+// `sends_until_received`: the wait for a send lasts until the receiver has received.
 inline void check_conformance(ProcessGroup& group, bool sends_until_received = false) {
   for (const auto type :
        {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64, torch::kInt32})

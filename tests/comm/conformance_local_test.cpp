@@ -16,7 +16,7 @@ TEST(LocalBackend, ConformsAtEverySize) {
     run_ranks(size, [&](World&, ProcessGroupMesh& mesh) { check_conformance(mesh.world_group()); });
 }
 
-// Runs `body` on `ranks` threads and gives the exit code and what was printed.
+// Runs `body` on `ranks` threads. Returns the exit code and the text on stderr.
 std::pair<int, std::string> outcome(int ranks, double timeout, const std::function<void(World&, ProcessGroup&)>& body) {
   Config config = layout_config({.tensor = ranks});
   config.comm.timeout_seconds = timeout;
@@ -39,7 +39,7 @@ TEST(LocalBackend, ARankThatThrowsEndsTheOthersWithItsCause) {
   EXPECT_EQ(printed, "error: rank 2 (pp 0, dp 0, tp 2): data: broken\n");
 }
 
-// Stays in its body, outside of any wait, until the job fails.
+// Stays in the rank's body, outside of any wait, until the job fails.
 void stay_until_failure(ProcessGroup& group) {
   Work never = group.recv({{1}}, group.rank(), {Tag::Kind::kMetadata, 1, 1, 1});
   while (!never.done()) std::this_thread::yield();
@@ -67,7 +67,7 @@ TEST(LocalBackend, ADeadlineNamesWhoHasNotJoinedACollective) {
   EXPECT_NE(printed.find("which rank 1 (pp 0, dp 0, tp 1) has not joined"), std::string::npos) << printed;
 }
 
-// With a deadline that this test would not live to see.
+// The deadline of an hour is much longer than the time limit of this test.
 TEST(LocalBackend, AWaitForARankThatHasEndedEndsAtOnce) {
   const std::string after =
       ", but rank 1 (pp 0, dp 0, tp 1) has ended its work; expected all ranks to make the same calls; "
@@ -82,7 +82,7 @@ TEST(LocalBackend, AWaitForARankThatHasEndedEndsAtOnce) {
       << collective.second;
   EXPECT_NE(collective.second.find(" has not joined" + after), std::string::npos) << collective.second;
   const auto message = outcome(2, 3600, [](World& world, ProcessGroup& group) {
-    if (world.rank() == 1) group.send(torch::ones({3}), 0, {});  // it ends, and this comes all the same
+    if (world.rank() == 1) group.send(torch::ones({3}), 0, {});  // arrives although the sender ends
     if (world.rank() == 0) EXPECT_EQ(group.recv({{3}}, 1, {}).result()[0].item<float>(), 1);
     if (world.rank() == 0) group.recv({{3}}, 1, {}).wait();
   });
@@ -106,7 +106,8 @@ TEST(LocalBackend, WhatIsHandedOverIsNotCopied) {
   EXPECT_EQ(received[1], sent[0]);
 }
 
-// While an exception unwinds nobody waits: the others get its cause, long before the deadline.
+// A Work that is destroyed by stack unwinding does not wait. The other ranks get the cause long before the
+// deadline.
 TEST(LocalBackend, AWorkThatAnExceptionDropsDoesNotKeepItsRank) {
   const auto [code, printed] = outcome(2, 3600, [](World& world, ProcessGroup& group) {
     torch::Tensor tensor = torch::ones({4});
@@ -132,7 +133,7 @@ TEST(LocalBackend, CallsThatFitOnlyInThemselvesAreRefusedByName) {
     const auto [code, printed] =
         outcome(3, 30, [&](World&, ProcessGroup& group) { disagree(group, kind, about, odd); });
     EXPECT_EQ(code, 7);
-    // Whose calls differ, and in what.
+    // The error names the ranks whose calls differ, and the difference.
     const auto expect_said = [&printed = printed](const std::string& text) {
       EXPECT_NE(printed.find(text), std::string::npos) << printed << "says nothing of: " << text;
     };
@@ -176,7 +177,7 @@ TEST(LocalBackend, AMessageOfAnotherShapeIsRefused) {
   EXPECT_NE(printed.find("float32 [3, 2]"), std::string::npos) << printed;
 }
 
-// So that the others come first, and wait.
+// Delay of the slow rank, so that the others arrive first and wait.
 constexpr auto kSlow = std::chrono::milliseconds(3);
 
 TEST(LocalBackend, SlowRanksInTurnChangeNothing) {

@@ -10,7 +10,7 @@ TEST(ProcessBackend, ConformsAtEverySize) {
   const int ranks = launched_ranks();
   run_ranks(ranks, [&](World& world, ProcessGroupMesh& mesh) {
     EXPECT_STREQ(world.backend().name(), under_mpirun() ? "mpi" : "tcp");
-    // The job of four takes every size up to it, larger ones the largest alone.
+    // The job of four ranks tests every size up to four. Larger jobs test only their full size.
     for (int size = ranks > 4 ? ranks : 1; size <= ranks; ++size)
       on_first_ranks(world, mesh, size, [](ProcessGroup& group) { check_conformance(group); });
   });

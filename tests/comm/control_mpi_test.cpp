@@ -1,6 +1,6 @@
 // ranks: 1, also over tcp
-// Ranks of an MPI job that are stopped by signals: each test starts a job of its own by mpirun, whose ranks are this
-// program again. Waits of communication last longer than the jobs, so whatever ends them is the control plane.
+// Ranks of an MPI job that are stopped by signals. Each test starts a job with mpirun, whose ranks run this
+// program. The deadlines of waits are longer than the jobs, so only the control plane can end them.
 #include <chrono>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace gantry::testing {
 namespace {
 
 constexpr double kLostAfter = 3;
-// A rank that is stopped for less than kLostAfter.
+// Duration of a stop that is shorter than kLostAfter.
 constexpr auto kForAWhile = std::chrono::milliseconds(1200);
 
 CommConfig signs_of_life() {
@@ -28,7 +28,7 @@ void wait_for_every_rank(ProcessGroupMesh& mesh) {
   mesh.world_group().all_reduce(tensor).wait();
 }
 
-// The process id of a rank, on all ranks.
+// Returns the process id of a rank, on all ranks.
 pid_t id_of(int rank, ProcessGroupMesh& mesh) {
   torch::Tensor id = torch::full({1}, static_cast<std::int64_t>(::getpid()), torch::kInt64);
   mesh.world_group().broadcast(id, rank).wait();
@@ -60,7 +60,7 @@ TEST(Job, DISABLED_OthersAreBusy) {
   run_job_rank(signs_of_life(), [](World& world, ProcessGroupMesh& mesh) {
     wait_for_every_rank(mesh);
     if (world.rank() == 1) ::raise(SIGSTOP);
-    stay_away();  // outside of communication
+    stay_away();  // outside communication
   });
 }
 TEST(StoppedRank, IsFoundWhileTheOthersCompute) {

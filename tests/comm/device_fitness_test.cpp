@@ -1,4 +1,5 @@
-// What is said of devices and drivers that can't be used: one line each, of values, without a device.
+// Errors about devices and drivers that cannot be used: one line each, made from given values, without a
+// device.
 #include "gantry/comm/device_fitness.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +26,7 @@ TEST(DeviceFitness, AnOldDriverIsSaidWithBothVersions) {
             "comm.backend: nccl cannot be used, because the NVIDIA driver only supports CUDA 12.8; expected a driver "
             "for CUDA 13 or newer, like this build's LibTorch; update the NVIDIA driver, or build with a LibTorch for "
             "the driver's CUDA");
-  // A newer minor version of LibTorch's does with an older driver's.
+  // A LibTorch for a newer minor version of CUDA works with a driver for an older minor version.
   EXPECT_EQ(line_of([] { check_driver("nccl", {.version = 13000}, {.cuda = 13020}); }), "");
   EXPECT_EQ(line_of([] { check_driver("nccl", {.version = 13010}, kBuild); }), "");
 }
@@ -36,7 +37,7 @@ TEST(DeviceFitness, ADriverThatFailedIsQuoted) {
             "driver; check whether nvidia-smi runs and whether this process may open /dev/nvidia*");
 }
 
-// What is missing altogether is said by who divides the devices.
+// The code that assigns devices to ranks reports a missing driver or a build for the CPU.
 TEST(DeviceFitness, NoDriverOrABuildForTheCpuIsLeftToOthers) {
   EXPECT_EQ(line_of([] { check_driver("nccl", {}, kBuild); }), "");
   EXPECT_EQ(line_of([] { check_driver("nccl", {.version = 11000}, {}); }), "");

@@ -1,5 +1,5 @@
-// Sums over ranks by a device's kernel: what its threads compute, and the CPU's, are sums that are taken term by term
-// in float32 or float64.
+// Reductions over ranks in a device kernel. Both the kernel's threads and the CPU version give the result of
+// adding term by term in the accumulation type (float32 for half precisions).
 #include "gantry/comm/device_sum.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ torch::Tensor expected_of(const std::vector<torch::Tensor>& terms, ReduceOp op, 
   return result.to(terms[0].scalar_type());
 }
 
-// As the kernel's threads do, in as many launches.
+// Computes the elements like the kernel's threads, with at most Terms::kMost terms in each launch.
 template <Reduction kHow, class A, class T>
 torch::Tensor by_threads(const std::vector<torch::Tensor>& terms) {
   const std::int64_t elements = terms[0].numel();
@@ -58,7 +58,7 @@ void expect_sums(torch::ScalarType type, torch::ScalarType wide) {
       torch::Tensor out = torch::empty_like(terms[0]);
       reduce_by_rank(out, terms, op);
       EXPECT_TRUE(torch::equal(out, expected)) << type << " " << count << " " << name_of(op);
-      // Into the memory of the last term.
+      // The output uses the memory of the last term.
       std::vector<torch::Tensor> shared = terms;
       shared.back() = terms.back().clone();
       reduce_by_rank(shared.back(), shared, op);

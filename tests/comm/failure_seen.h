@@ -1,5 +1,5 @@
-// For jobs whose ranks are threads: a rank that stands aside until another one's work has failed, however long that
-// takes.
+// For jobs whose ranks are threads: a rank waits outside communication until the body of another rank has
+// failed, however long that takes.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@ namespace gantry::testing {
 
 class FailureSeen {
  public:
-  // A rank's work. What it throws is seen from then on.
+  // Runs the body of a rank. If it throws, all calls of wait() return.
   template <class Body>
   void watch(Body body) {
     try {

@@ -1,6 +1,5 @@
 // ranks: 1, also over tcp
-// What a job over MPI does when a rank fails: each test starts a job of its own by mpirun, whose ranks are this program
-// again.
+// Failures of a rank in a job over MPI. Each test starts a job with mpirun, whose ranks run this program.
 #include <chrono>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -19,12 +18,12 @@
 namespace gantry::testing {
 namespace {
 
-// A rank that comes after others have waited for most of their two seconds.
+// Delay of a rank. The other ranks have then waited for most of their deadline of two seconds.
 constexpr auto kLate = std::chrono::milliseconds(1900);
-// A receiver that comes after the sender's body has ended, as most do in that time; right if it has not.
+// Delay of a receiver. In most runs the sender's body has ended by then; if not, the test is still correct.
 constexpr auto kAfterTheSender = std::chrono::milliseconds(300);
 
-// A job of as many ranks as there are, whose waits last `timeout_seconds`.
+// Runs this process as one rank of the job. `timeout_seconds` is the deadline of every wait.
 void run_rank(
     double timeout_seconds, const std::function<void(World&, ProcessGroupMesh&)>& body,
     const std::function<void()>& and_then = [] {}) {
@@ -45,7 +44,7 @@ TEST(Job, DISABLED_OneRankThrows) {
 TEST(Failures, TheFirstCauseIsPrintedOnceAndItsCodeIsTheJobs) {
   const JobOutcome outcome = run_job(3, "OneRankThrows");
   EXPECT_EQ(outcome.exit_code, ConfigError::kExitCode) << outcome.output;
-  // An error of the configuration has no rank.
+  // A configuration error does not name a rank.
   EXPECT_EQ(outcome.count("error: model: the cause"), 1) << outcome.output;
   EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
 }
@@ -93,12 +92,14 @@ TEST(Job, DISABLED_OneRankIsKilled) {
 }
 TEST(Failures, AKilledRankEndsTheJobAndIsNamed) {
   const JobOutcome outcome = run_job(3, "OneRankIsKilled");
-  // mpirun sees it too, and may end the job with the signal's code before Gantry does with its own.
+  // mpirun notices the killed process too. It may end the job with the signal's code before Gantry ends it
+  // with its own exit code.
   EXPECT_TRUE(outcome.exit_code == PeerError::kExitCode || outcome.exit_code == 128 + SIGKILL) << outcome.output;
   EXPECT_EQ(outcome.count("error: rank 1 (pp 0, dp 0, tp 1): its connection closed"), 1) << outcome.output;
 }
 
-// It has filled rounds that the others are still to read, and will not fill the next.
+// The killed rank has filled rounds that the other ranks have not read yet, and it never fills the next
+// round.
 TEST(Job, DISABLED_OneRankIsKilledInARound) {
   run_rank(kNoDeadline, [](World& world, ProcessGroupMesh& mesh) {
     torch::Tensor tensor = torch::ones({10'000'000});
@@ -117,7 +118,7 @@ TEST(Failures, ARankThatIsKilledWithinARoundOfSharedMemoryEndsTheJob) {
   EXPECT_EQ(outcome.count("error: rank 1 (pp 0, dp 0, tp 1): its connection closed"), 1) << outcome.output;
 }
 
-// The others hear of it by the control plane, long before the deadline.
+// The control plane notifies the other ranks that the rank has ended.
 TEST(Job, DISABLED_OneRankEndsBeforeItsCollective) {
   run_rank(kNoDeadline, [](World& world, ProcessGroupMesh& mesh) {
     wait_for_all(mesh);
@@ -147,7 +148,7 @@ TEST(Failures, AGroupWithoutARankThatHasEndedIsNotWaitedFor) {
       << outcome.output;
 }
 
-// Outside the body: one rank's build or configuration is another than the others'.
+// A failure outside the body: the build or the configuration of one rank differs from that of the others.
 TEST(Job, DISABLED_OneRankCannotBegin) {
   Config config = job_config({.tensor = launched_ranks()});
   if (std::max(launcher_number("OMPI_COMM_WORLD_RANK"), launcher_number("RANK")) == 1) config.parallel.tensor = 7;
@@ -170,14 +171,14 @@ TEST(Failures, WhatKeepsAllRanksFromBeginningIsPrintedOnce) {
   EXPECT_EQ(outcome.count("error: rank"), 0) << outcome.output;
 }
 
-// A first member that is there, and waits itself, is not the one that is missing.
+// If the first member of a group waits too, the error names the missing rank instead of it.
 TEST(Job, DISABLED_TheFirstRankWaitsToo) {
   run_rank(2, [](World& world, ProcessGroupMesh& mesh) {
     if (world.rank() == 2) {
       Work never = mesh.world_group().recv({{1}}, 2, {Tag::Kind::kMetadata, 1, 1, 1});
       while (!never.done()) std::this_thread::yield();
     }
-    // Its deadline is three quarters later than rank 1's.
+    // Rank 0's deadline is later than rank 1's by `kLate`.
     if (world.rank() == 0) std::this_thread::sleep_for(kLate);
     world.backend().make_group("late", {0, 1, 2});
   });
@@ -222,7 +223,7 @@ TEST(Failures, EndingTheJobHasADeadlineToo) {
 TEST(Job, DISABLED_NothingFails) {
   run_rank(30, [](World& world, ProcessGroupMesh& mesh) {
     wait_for_all(mesh);
-    // Sent, but taken only after the sender's body has ended.
+    // The message is received only after the sender's body has ended.
     if (world.rank() == 0) mesh.world_group().send(torch::ones({1 << 20}), 1, {});
     if (world.rank() != 1) return;
     std::this_thread::sleep_for(kAfterTheSender);

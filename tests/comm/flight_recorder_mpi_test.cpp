@@ -1,5 +1,5 @@
 // ranks: 1
-// Jobs over MPI that get stuck, and what `gantry doctor` says of the files that their ranks leave.
+// Jobs over MPI that hang, and the output of `gantry doctor` for the files that their ranks write.
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -20,10 +20,10 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A rank that others have waited for so long when it is signalled: more than `--stuck-after 0.1`.
+// Delay before a rank is signalled. The other ranks have then waited longer than `--stuck-after 0.1`.
 constexpr auto kSignalledAfter = std::chrono::milliseconds(300);
 
-// Jobs run in a folder of the test's own, where their ranks leave gantry-recorder.
+// Jobs run in the test's scratch directory, where their ranks write gantry-recorder.
 class FlightRecorderOverMpi : public ::testing::Test {
  protected:
   FlightRecorderOverMpi() : before_(std::filesystem::current_path()) { std::filesystem::current_path(scratch_.path()); }
@@ -51,7 +51,7 @@ TEST(Job, DISABLED_TheRecorderNamesALateRank) {
     sum(mesh);
   });
 }
-// The late rank sleeps: a thread of its own writes its file.
+// The late rank sleeps, so a separate thread writes its file.
 TEST_F(FlightRecorderOverMpi, ALateRankIsNamedWithWhatItDidLast) {
   const JobOutcome outcome = run_job(3, "TheRecorderNamesALateRank");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
@@ -71,7 +71,7 @@ TEST(Job, DISABLED_TheRecorderNamesAStoppedRank) {
     sum(mesh);
   });
 }
-// mpirun wakes it up to kill it: it may still write.
+// mpirun resumes the stopped process to kill it, so the rank may still write its file.
 TEST_F(FlightRecorderOverMpi, AStoppedRankIsReported) {
   const JobOutcome outcome = run_job(3, "TheRecorderNamesAStoppedRank");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
@@ -122,7 +122,7 @@ TEST(Job, DISABLED_OneRankEndsEarly) {
     if (world.rank() == 0) sum(mesh);
   });
 }
-// Its program waits in MPI_Finalize for the others, and still writes.
+// The process of the ended rank waits for the others in MPI_Finalize, and still writes its file.
 TEST_F(FlightRecorderOverMpi, ARankThatHasEnded) {
   const JobOutcome outcome = run_job(2, "OneRankEndsEarly");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
@@ -131,7 +131,7 @@ TEST_F(FlightRecorderOverMpi, ARankThatHasEnded) {
                         "which has ended"));
 }
 
-// One rank is signalled while it waits; the others see its request and write too.
+// Rank 1 is signalled while rank 0 waits for it. Rank 0 sees its request and writes a file too.
 TEST(Job, DISABLED_OneRankIsSignalled) {
   run_job_rank({.timeout_seconds = 30}, [](World& world, ProcessGroupMesh& mesh) {
     sum(mesh);

@@ -1,4 +1,4 @@
-// Jobs of threads that get stuck, each in its own way, and what the files that they leave say of it.
+// Jobs of threads that hang in different ways, and the diagnosis of the files that they write.
 #include "gantry/diagnosis/flight_recorder.h"
 
 #include <chrono>
@@ -23,15 +23,15 @@ namespace {
 using recorder::Finding;
 using ::testing::HasSubstr;
 
-// A rank that others have waited for so long before it fails or is signalled: more than diagnose() takes for stuck
-// here.
+// Delay before a rank fails or is signalled. The other ranks have then waited longer than the threshold that
+// run() passes to diagnose().
 constexpr auto kWaitedFor = std::chrono::milliseconds(100);
 
 class FlightRecorder : public ::testing::Test {
  protected:
   using Body = std::function<void(World&, ProcessGroupMesh&)>;
 
-  // Runs it on that many threads, and reads what they leave.
+  // Runs `body` on `ranks` threads, and reads the files that they write.
   void run(int ranks, const Body& body, double timeout = 0.3) {
     Config config = layout_config({.tensor = ranks});
     config.comm.timeout_seconds = timeout;
@@ -54,7 +54,7 @@ class FlightRecorder : public ::testing::Test {
   }
 
   const ScratchFolder scratch_;
-  FailureSeen elsewhere_;  // of a run
+  FailureSeen elsewhere_;  // watches the bodies in run()
   int entries_ = 1024;
   int exit_code_ = -1;
   std::string printed_;
@@ -105,7 +105,7 @@ TEST_F(FlightRecorder, ARankThatFailed) {
 
 TEST_F(FlightRecorder, ShapesThatDiffer) {
   run(2, [](World& world, ProcessGroupMesh& mesh) { sum(mesh["tp"], world.rank() == 0 ? 4 : 5); });
-  // Either may come first: they notice at the same time.
+  // Either call may be named first, because both ranks notice the difference at the same time.
   expect(Finding::kTensorsDiffer, "all_reduce 0 of group 'tp'");
   EXPECT_THAT(diagnosis_.sentence,
               ::testing::ContainsRegex("rank 0 [^)]*\\) called [^)]*as all_reduce of float32 .4. \\(sum\\)"));
@@ -163,7 +163,8 @@ TEST_F(FlightRecorder, ARankThatDoesNotMakeTheGroup) {
   expect(Finding::kNeverJoined, "to join barrier 0 of group 'pair', which never joined the group");
 }
 
-// A rank that posts and goes on to wait for something else is blocked there, not where it posted.
+// A rank that posts an operation and then waits for another one is blocked in the second one, not in the
+// posted one.
 TEST_F(FlightRecorder, WhatIsPostedIsNotWhatIsWaitedFor) {
   run(2, [this](World& world, ProcessGroupMesh& mesh) {
     torch::Tensor tensor = torch::ones({4});
@@ -217,7 +218,8 @@ TEST_F(FlightRecorder, AJobThatEndsWellLeavesNoFiles) {
   EXPECT_FALSE(has_files());
 }
 
-// The backend's name and the numbers are as without it; calls that the backend refuses are refused in the same words.
+// The recorder changes neither the backend's name nor the results. The backend rejects the same calls as
+// without it.
 TEST_F(FlightRecorder, IsNotToBeNoticed) {
   run(2, [](World& world, ProcessGroupMesh& mesh) {
     EXPECT_STREQ(world.backend().name(), "local");
@@ -238,7 +240,7 @@ TEST_F(FlightRecorder, IsNotToBeNoticed) {
   EXPECT_EQ(exit_code_, 0) << printed_;
 }
 
-// In the middle of a wait that lasts until the files are there.
+// The signal arrives during a wait that lasts until the files exist.
 TEST_F(FlightRecorder, ASignalWritesThemWhileTheJobGoesOn) {
   run(
       2,

@@ -1,6 +1,6 @@
 // ranks: 5, also over tcp
-// Groups whose ranks lie on several hosts, pretended on this one: running sums from host to host where hosts hold
-// contiguous ranks, exchanged slices elsewhere.
+// Groups whose ranks are on several hosts, which are simulated on this one. If every host holds contiguous
+// ranks, partial sums are passed from host to host. Otherwise the ranks exchange slices.
 #include <cstdlib>
 
 #include "conformance.h"
@@ -16,19 +16,19 @@ constexpr int kHostRanks = 5;
 constexpr const char* kPlacements[] = {
     "0,0,0,0,0",  // one host
     "0,0,1,1,1",  // uneven
-    "0,1,1,2,2",  // the first one alone
+    "0,1,1,2,2",  // one rank on the first host
     "0,0,0,1,1", "0,0,0,0,1",
     "0,1,0,1,0",  // not contiguous
-    "0,1,2,3,4",  // each alone
+    "0,1,2,3,4",  // one rank per host
 };
 
-// For as long as it lives the ranks take themselves to be on these hosts.
+// During its lifetime, the ranks behave as if they were on these hosts.
 struct PretendedHosts {
   explicit PretendedHosts(const char* hosts) { ::setenv("GANTRY_PRETEND_HOSTS", hosts, 1); }
   ~PretendedHosts() { ::unsetenv("GANTRY_PRETEND_HOSTS"); }
 };
 
-// By the kernel that the local backend sums with, all ranks at once.
+// Reduces the inputs of all ranks with the kernel of the local backend.
 torch::Tensor summed_by_rank(std::int64_t elements, torch::ScalarType type, ReduceOp op) {
   std::vector<torch::Tensor> all;
   std::vector<const void*> inputs;
@@ -62,7 +62,7 @@ TEST(Hosts, EveryPlacementConforms) {
 TEST(Hosts, EveryPlacementSumsToTheSameBits) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);
-    // Small memories: many rounds, whose last is shorter.
+    // Small buffers, so that there are many rounds and the last one is shorter.
     Job job({.timeout_seconds = 30}, {.direct_bytes = 256, .slot_bytes = 4096});
     for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64})
       for (const std::int64_t elements : {1, 63, 1024, 1025, 2049, 20'001}) {
@@ -75,7 +75,8 @@ TEST(Hosts, EveryPlacementSumsToTheSameBits) {
   }
 }
 
-// Every kind at sizes around those at which a round is full, all under way at once, of two groups in turn.
+// All kinds of operations, with sizes around a full round, in two groups in turn. All operations are in
+// flight at once.
 TEST(Hosts, RoundsOfEverySizeDoNotMix) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);
@@ -113,7 +114,7 @@ TEST(Hosts, RoundsOfEverySizeDoNotMix) {
         works.push_back(group->broadcast(notified, root));
         expect(notified, values(4, {rows}, torch::kFloat32), "broadcast");
 
-        // Rank r sends rows * r / 2 + q to rank q: a number of rounds of its own.
+        // Rank r sends rows * r / 2 + q rows to rank q, so every pair has its own number of rounds.
         Sizes sent, received;
         std::vector<torch::Tensor> wanted;
         for (int peer = 0; peer < kHostRanks; ++peer) {

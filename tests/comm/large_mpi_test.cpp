@@ -1,6 +1,6 @@
 // ranks: 2, also over tcp
-// More bytes than an int counts, in one message and one collective: through shared memory, and between hosts (pretended
-// on this one). Takes up to 14 GB: `GANTRY_LONG=1 ./dev test` runs it.
+// More bytes than an int can count, in one message and one collective: through shared memory, and between
+// simulated hosts. Takes up to 14 GB of memory, so it only runs with `GANTRY_LONG=1 ./dev test`.
 #include <cstdlib>
 
 #include "conformance.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kBytes = (std::int64_t{1} << 31) + (1 << 20) + 7;
 
-// Ends that lie beyond an int's reach, and places around the limits of chunks.
+// Checks elements around the limits of chunks and beyond the range of an int.
 void expect_values(const torch::Tensor& tensor, int expected) {
   ASSERT_EQ(tensor.numel(), kBytes);
   for (const std::int64_t at : {std::int64_t{0}, std::int64_t{1} << 30, (std::int64_t{1} << 31) - 1,
@@ -33,7 +33,7 @@ TEST(Large, MessagesAndCollectivesBeyondTwoGibibytes) {
     if (group->rank() == 0) group->hand_over(tensor, 1, {});
     if (group->rank() == 1) expect_values(group->recv({{kBytes}, torch::kUInt8}, 0, {}).result(), 1);
     group->barrier().wait();
-    tensor = torch::Tensor();  // it was given away
+    tensor = torch::Tensor();  // the receiver owns it now
     tensor = torch::full({kBytes}, 1 + group->rank(), torch::kUInt8);
     group->all_reduce(tensor).wait();
     expect_values(tensor, 3);

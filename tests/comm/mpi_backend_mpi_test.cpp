@@ -1,5 +1,6 @@
 // ranks: 3, also over tcp
-// Parts of the backends of processes alone: chunks, tags' limits, and the local backend's bits.
+// Tests of the process backends only: chunks, the limits of tags, and results that are bitwise identical to
+// those of the local backend.
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -22,7 +23,7 @@ namespace {
 
 using Kind = Tag::Kind;
 
-// While it lives, no file of this process, in memory or on a disk, can become larger than 1 MiB.
+// During its lifetime, no file of this process, in memory or on disk, can grow beyond 1 MiB.
 class SmallFiles {
  public:
   SmallFiles() : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -44,7 +45,7 @@ TEST(ProcessBackend, MessagesAndCollectivesOfManyChunksAndSegments) {
   Job job({.timeout_seconds = 30}, {.chunk_bytes = 5000, .direct_bytes = 64, .segment_bytes = 4096});
   ProcessGroup& group = *job.group;
   const int next = (job.rank() + 1) % kRanks, previous = (job.rank() + 2) % kRanks;
-  const std::int64_t rows = 4001;  // 48012 bytes: a last chunk that is shorter
+  const std::int64_t rows = 4001;  // 48012 bytes, so the last chunk is shorter
   const auto full = [&](int rank) { return (torch::arange(rows * 3, torch::kInt32) + 1000 * rank).view({rows, 3}); };
   group.send(full(job.rank()), next, {Kind::kUser, 0, 0, 0});
   EXPECT_TRUE(
@@ -104,12 +105,12 @@ TEST(ProcessBackend, WaitsInAnyOrderAndDroppedWorksFinish) {
     works.push_back(group.recv({{50'000 * (i % 2) + 1}, torch::kFloat32}, from, {Kind::kForward, i, 0, 0}));
     tensors.push_back(torch::full({i % 3 == 0 ? 3 : 20'000}, job.rank() + i, torch::kFloat32));
     Work reduction = group.all_reduce(tensors.back());
-    if (i % 4 != 0) works.push_back(reduction);  // the others are dropped
+    if (i % 4 != 0) works.push_back(reduction);  // the other Works are destroyed
     group.send(torch::full({50'000 * (i % 2) + 1}, i, torch::kFloat32), peer, {Kind::kForward, i, 0, 0});
   }
   for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
   group.barrier().wait();
-  job.backend->close();  // also those dropped
+  job.backend->close();  // also completes the operations whose Works were destroyed
   for (int i = 0; i < 12; ++i) EXPECT_TRUE(torch::equal(tensors[i], torch::full_like(tensors[i], 3.0 + 3 * i))) << i;
 }
 
@@ -120,8 +121,8 @@ TEST(ProcessBackend, ASendKeepsWhatItCarriesAndNeverWaits) {
   {
     torch::Tensor large = torch::full({1 << 20}, job.rank(), torch::kFloat32);
     Work sent = group.send(large, next, {Kind::kForward, 0, 0, 0});
-    sent.wait();                        // everyone sends first: nobody may wait for a receiver
-    large.set_data(torch::empty({0}));  // as stages do to free what they have sent
+    sent.wait();                        // all ranks send first, so a send must not wait for its receiver
+    large.set_data(torch::empty({0}));  // as pipeline stages do to free activations after sending them
   }
   const torch::Tensor received = group.recv({{1 << 20}, torch::kFloat32}, previous, {Kind::kForward, 0, 0, 0}).result();
   EXPECT_TRUE(torch::equal(received, torch::full({1 << 20}, previous, torch::kFloat32)));
@@ -172,7 +173,7 @@ TEST(ProcessBackend, DataTagsAndCallCodesNeverMeet) {
   EXPECT_EQ(describe_call_code(CallCode{}.encode()), "barrier");
 }
 
-// Once, by the host's first rank; then messages carry what would have gone through memory.
+// The first rank of the host prints one warning. Messages then replace the shared memory.
 TEST(ProcessBackend, AHostWhoseRanksShareNoMemorySaysSo) {
   ::testing::internal::CaptureStderr();
   std::optional<Job> job;
@@ -224,7 +225,7 @@ TEST(BufferPool, KeepsMemoryForTheNextAndAlignsIt) {
   {
     const torch::Tensor tensor = pool.tensor({25'000}, torch::kFloat32);
     const torch::Tensor view = tensor.narrow(0, 5, 10);
-    EXPECT_LT(pool.idle_bytes(), idle);  // taken from there
+    EXPECT_LT(pool.idle_bytes(), idle);  // taken from the idle memory
   }
   EXPECT_EQ(pool.idle_bytes(), idle);
   EXPECT_EQ(pool.tensor({0, 3}, torch::kFloat32).numel(), 0);

@@ -1,6 +1,6 @@
 // ranks: 3
-// Errors of waits between processes (over sockets: tcp_errors_mpi_test): deadlines, calls that differ, failures that
-// travel.
+// Errors of waits between processes (over sockets: tcp_errors_mpi_test): deadlines, calls that differ, and
+// failures that are passed on to other ranks.
 #include <chrono>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -17,10 +17,10 @@
 namespace gantry::testing {
 namespace {
 
-// A rank that comes after the others have said so, long before the deadline.
+// Delay of a rank. The other ranks have then printed their warning, long before the deadline.
 constexpr auto kLateInAJob = std::chrono::milliseconds(1500);
 
-// While it lives, this process may take so much more address space than it has now.
+// During its lifetime, the address space of this process can grow by at most `more` bytes.
 class AddressSpaceLimit {
  public:
   explicit AddressSpaceLimit(std::size_t more) {
@@ -40,7 +40,8 @@ TEST(ProcessErrors, AnotherShapeOrDtypeIsNamedWithBoth) {
   for (const TensorSpec& spec :
        {TensorSpec{{2, 3}, torch::kFloat32}, TensorSpec{{6}, torch::kInt32}, TensorSpec{{5000}, torch::kInt32}}) {
     Job job;
-    // Six bytes each way or far fewer than expected: the head tells before anything is misread.
+    // The message has the expected size in bytes or is much smaller. Its header shows the difference before
+    // any data are misread.
     if (job.rank() == 0) job.group->send(torch::zeros({6}, torch::kFloat32), 1, {Tag::Kind::kForward, 2, 1, 0});
     if (job.rank() == 1) {
       const std::string error = thrown_by([&] { job.group->recv(spec, 0, {Tag::Kind::kForward, 2, 1, 0}).wait(); });
@@ -48,12 +49,13 @@ TEST(ProcessErrors, AnotherShapeOrDtypeIsNamedWithBoth) {
       EXPECT_NE(error.find(spec.dtype == torch::kInt32 ? "int32 [" : "float32 [2, 3]"), std::string::npos) << error;
       EXPECT_NE(error.find("forward of stage 2, microbatch 1"), std::string::npos) << error;
     } else {
-      thrown_by([&] { job.group->recv({{1}, torch::kFloat32}, 1, {}).wait(); });  // until rank 1's failure comes
+      thrown_by([&] { job.group->recv({{1}, torch::kFloat32}, 1, {}).wait(); });  // ends by rank 1's failure
     }
   }
 }
 
-// Of any kind, in the midst of an operation: who waits for this rank hears of it, and not from a deadline.
+// A failure of any kind during an operation is reported to the ranks that wait for this rank, long before
+// their deadline.
 TEST(ProcessErrors, AnAllocationThatFailsWithinAnOperationIsReportedToTheOthers) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer has its own idea of memory";
@@ -120,7 +122,8 @@ TEST(ProcessErrors, DifferentSizesAreNamed) {
   Job job({.timeout_seconds = 20});
   torch::Tensor tensor = torch::ones({job.rank() == 1 ? 10 : 12});
   const std::string error = thrown_by([&] { job.group->all_reduce(tensor).wait(); });
-  // 40 and 48 bytes, each as the rank that has it says.
+  // Rank 1 expects 40 bytes and the others 48. The error states the sizes from the view of the rank that
+  // reports it.
   EXPECT_TRUE(std::regex_search(
       error, std::regex("rank 1 called all_reduce of float32 .10. and received 48 bytes from rank [02] instead of 40|"
                         "rank [02] called all_reduce of float32 .12. and received 40 bytes from rank 1 instead of 48")))
@@ -133,7 +136,7 @@ TEST(ProcessErrors, CallsThatFitOnlyInThemselvesAreRefusedByName) {
     const std::string error = thrown_by([&] { disagree(*job.group, kind, about, odd); });
     const std::string name = name_of(kind);
     const std::string reduction = kind == OperationKind::kReduceScatter ? " .sum." : "";
-    // Who notices first is a matter of time: the rank at odds, or one of the others.
+    // Timing decides which rank notices first: the odd one, or one of the others.
     const std::string rank = name_of(odd), other = "rank [0-2]";
     const std::string called =
         about == Disagreement::kDtypes
@@ -155,7 +158,7 @@ TEST(ProcessErrors, CallsThatFitOnlyInThemselvesAreRefusedByName) {
 
 TEST(ProcessErrors, AnAbortEndsEveryMembersPendingAndLaterOperations) {
   Job job({.timeout_seconds = 20});
-  // Rank 1 aborts when all ranks have left the rendezvous; they may hear of it before they call.
+  // Rank 1 aborts when all ranks have left the rendezvous. The other ranks may be notified before their call.
   constexpr Tag kArrived{Tag::Kind::kForward, 0, 1, 0};
   if (job.rank() != 1) job.group->hand_over(torch::ones({1}), 1, kArrived);
   if (job.rank() == 1) {
@@ -176,11 +179,12 @@ TEST(ProcessErrors, TypesWithoutASumAreRefusedBeforeAnyoneWaits) {
   torch::Tensor flags = torch::ones({3}, torch::kBool);
   EXPECT_THROW(job.group->all_reduce(flags), UsageError);
   torch::Tensor same = torch::tensor({job.rank() == 0, true});
-  job.group->broadcast(same, 0).wait();  // but they travel
+  job.group->broadcast(same, 0).wait();  // other collectives accept them
   EXPECT_TRUE(same[0].item<bool>());
 }
 
-// Long before the deadline those that wait say for whom; then the work goes on.
+// Long before the deadline, the waiting ranks print a warning that names the late rank. Then the work
+// continues.
 TEST(ProcessErrors, ALongWaitIsReportedAndNamesTheLateRank) {
   Job job({.timeout_seconds = 30, .notice_seconds = 0.3});
   torch::Tensor sum = torch::ones({1000});

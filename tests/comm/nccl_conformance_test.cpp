@@ -1,4 +1,4 @@
-// The conformance suite over the NCCL backend, whose NCCL and device are those of support/fake_nccl and
+// The conformance suite for the NCCL backend, with the NCCL of support/fake_nccl and the devices of
 // support/pretend_device.
 #include "conformance.h"
 #include "gantry/tensors/libtorch.h"
@@ -22,7 +22,7 @@ TEST(NcclBackend, ConformsAtEverySize) {
 }
 
 TEST(NcclBackend, ConformsWithSlowOperations) {
-  // Whatever is late on a stream, nobody reads what is not there yet.
+  // Operations on streams are late, but no rank reads a result before it exists.
   set_fake_faults(
       [](const FakeCall& call) { return call.number % 5 == call.rank ? FakeFault::kDelay : FakeFault::kNone; });
   EXPECT_EQ(outcome_on_fake(3, 30,
@@ -53,7 +53,7 @@ TEST(NcclBackend, MessagesWithoutNeighboursCommunicatorsGoThroughTheHost) {
 }
 
 TEST(NcclBackend, TensorsOnTheHostTravelThere) {
-  // The tensors are not on the ranks' devices, so the host carries everything.
+  // The tensors are not on the ranks' devices, so they are transferred through the host.
   EXPECT_EQ(outcome_on_fake(
                 3, 30,
                 [](World&, ProcessGroup& group) {

@@ -1,6 +1,7 @@
 // ranks: 1, also over tcp
-// How jobs over NCCL end when a rank of theirs fails, is killed, is stopped or keeps a communicator: each test starts a
-// job of processes whose ranks are this program again. The fake NCCL's ends wait for the members of other processes.
+// The end of jobs over NCCL when one rank fails, is killed, is stopped or keeps a communicator. Each test
+// starts a job of processes that run this program. In the fake NCCL, the end of a communicator waits for its
+// members in other processes.
 #include <csignal>
 #include <cstdlib>
 #include <unistd.h>
@@ -53,10 +54,10 @@ TEST(Job, DISABLED_OneDeviceRankIsKilled) {
 TEST(NcclEnds, AKilledRankEndsTheJob) {
   const JobOutcome outcome = run_job(3, "OneDeviceRankIsKilled");
   EXPECT_NE(outcome.exit_code, 0);
-  EXPECT_NE(outcome.exit_code, 124) << outcome.output;  // something ended it before its minute was over
+  EXPECT_NE(outcome.exit_code, 124) << outcome.output;  // 124: the job's time limit of a minute
 }
 
-// Its communicators are not ended while it is stopped: those of the others can't be either.
+// While a rank is stopped, its communicators do not end, so those of the other ranks cannot end either.
 TEST(Job, DISABLED_OneDeviceRankIsStopped) {
   run_device_rank(2, [](World& world, ProcessGroupMesh& mesh) {
     sum_over_all(mesh);
@@ -71,7 +72,7 @@ TEST(NcclEnds, AStoppedRankEndsTheJobAtTheDeadline) {
   EXPECT_GE(outcome.count("error: "), 1) << outcome.output;
 }
 
-// A group that outlives the job on one rank, as an object of the program's own may.
+// On one rank a group outlives the job, as a static object of the program may.
 TEST(Job, DISABLED_OneDeviceRankKeepsAGroup) {
   static std::unique_ptr<ProcessGroup> kept;
   run_device_rank(kNoDeadline, [](World& world, ProcessGroupMesh& mesh) {

@@ -1,4 +1,4 @@
-// What the NCCL backend does when NCCL, a device or a rank fails, on support/fake_nccl.
+// The NCCL backend when NCCL, a device or a rank fails, on support/fake_nccl.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -30,7 +30,7 @@ class NcclFailures : public ::testing::Test {
 void keep_reducing(ProcessGroup& group) {
   torch::Tensor tensor = torch::ones({1000}, here());
   for (int i = 0; i < 1000; ++i) group.all_reduce(tensor).wait();
-  tensor.sum().item<float>();  // the host, too, comes after them: no rank ends in good order before the failure
+  tensor.sum().item<float>();  // the host waits too, so that no rank ends normally before the failure
 }
 
 TEST_F(NcclFailures, AnOperationIsUnderWayUntilItsEventIsRecordedAndHasPassed) {
@@ -74,7 +74,7 @@ TEST_F(NcclFailures, AMessageThatHangsOnTheDeviceIsNamed) {
   set_fake_faults([](const FakeCall& call) {
     return call.kind == "ncclRecv" && call.number == 1 ? FakeFault::kHang : FakeFault::kNone;
   });
-  // Both ranks meet for their first message within the deadline, too.
+  // The two ranks also have to meet for their first message within the deadline.
   const auto [code, printed] = outcome_on_fake(2, 5, [](World&, ProcessGroup& group) {
     const Tag tag{Tag::Kind::kForward, 2, 5, 0};
     if (group.rank() == 0) group.send(torch::ones({9}, here()), 1, tag).wait();
@@ -98,10 +98,10 @@ TEST_F(NcclFailures, ADeadlineSaysWhoWaitedForWhat) {
             "(pp 0, dp 0, tp 1)\n");
 }
 
-// Past comm.lost_after_seconds, and far from the deadline.
+// Delay longer than comm.lost_after_seconds, and much shorter than the deadline.
 constexpr auto kLate = std::chrono::milliseconds(2000);
 
-// In a message that the host waits for, and in a sum that the device is in.
+// Once with a message that the host waits for, and once with a reduction on the device.
 TEST_F(NcclFailures, ALateRankIsNamedBeforeTheDeadlineAndTheJobGoesOn) {
   Config config = layout_config({.tensor = 2});
   config.comm.timeout_seconds = 30;
@@ -134,8 +134,8 @@ TEST_F(NcclFailures, ARankThatThrowsEndsTheOthersWithItsCause) {
   EXPECT_EQ(printed, "error: rank 2 (pp 0, dp 0, tp 2): data: broken\n");
 }
 
-// Long before the deadline: in a sum that the device is in, in a send that it is in, and in a message that the host
-// waits for.
+// Long before the deadline: in a reduction on the device, in a send on the device, and in a message that the
+// host waits for.
 TEST_F(NcclFailures, AWaitForARankThatHasEndedEndsSoon) {
   enum class Waits { kInASum, kInASend, kForAMessage };
   for (const auto& [waits, what] :
@@ -168,7 +168,7 @@ TEST_F(NcclFailures, AWaitForARankThatHasEndedEndsSoon) {
 TEST_F(NcclFailures, AnAbortEndsEveryMembersPendingAndLaterOperations) {
   std::atomic<int> ready{0}, ended{0};
   const auto [code, printed] = outcome_on_fake(3, 30, [&](World& world, ProcessGroup& group) {
-    for (++ready; ready < 3;) std::this_thread::yield();  // all have made the group
+    for (++ready; ready < 3;) std::this_thread::yield();  // all ranks have made the group
     if (world.rank() == 1) {
       group.abort("enough");
     } else {
@@ -177,7 +177,7 @@ TEST_F(NcclFailures, AnAbortEndsEveryMembersPendingAndLaterOperations) {
         group.all_reduce(tensor).wait();  // the device waits
         group.barrier().wait();           // the host waits
       };
-      EXPECT_THROW(reduce(), PeerError);  // rank 1 never comes
+      EXPECT_THROW(reduce(), PeerError);  // rank 1 never joins
     }
     torch::Tensor tensor = torch::ones({5}, here());
     EXPECT_THROW(group.all_reduce(tensor).wait(), PeerError);
@@ -209,11 +209,13 @@ TEST_F(NcclFailures, AMessageOfAnotherShapeIsRefused) {
 }
 
 TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
-  // LibTorch's pools deal streams in turn: two communicators on one could wait behind each other for ever.
-  set_stream_pool(2);  // of three priorities. 'tp' takes 3, with its messages both ways, and each further group 3
+  // LibTorch's pools hand out streams in turn. Two communicators on the same stream could block each other
+  // for ever. The pool has 2 streams of each of 3 priorities. 'tp' takes 3 of them, because it also carries
+  // messages in both directions, and so does each further group.
+  set_stream_pool(2);
   const auto make = [](World& world) { return world.backend().make_group("more", {0, 1}); };
   const auto [code, printed] = outcome_on_fake(2, 30, [&](World& world, ProcessGroup&) {
-    for (int i = 0; i < 5; ++i) make(world)->barrier().wait();  // what one gives back the next one takes
+    for (int i = 0; i < 5; ++i) make(world)->barrier().wait();  // each reuses the streams of the last one
     const auto second = make(world);
     make(world);
   });
@@ -224,7 +226,7 @@ TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
       << printed;
 }
 
-// Waited for on one stream, then on another: both come after it.
+// The operation is waited for on one stream, then on another one. Both streams continue only after it.
 TEST_F(NcclFailures, EachStreamThatWaitsComesAfterTheOperation) {
   set_fake_faults([](const FakeCall&) { return FakeFault::kDelay; });
   const auto [code, printed] = outcome_on_fake(2, 30, [](World&, ProcessGroup& group) {
@@ -249,7 +251,7 @@ TEST_F(NcclFailures, EachStreamThatWaitsComesAfterTheOperation) {
   EXPECT_EQ(code, 0) << printed;
 }
 
-// A deadline begins when what the rank computed before is done, however long that takes.
+// A deadline begins when the rank's earlier computation is done, however long that takes.
 TEST_F(NcclFailures, WhatWasComputedBeforeIsNotWaitedFor) {
   run_ranks(1, [](World& world, ProcessGroupMesh&) {
     constexpr double kTimeout = 0.1;
@@ -273,7 +275,7 @@ TEST_F(NcclFailures, WhatWasComputedBeforeIsNotWaitedFor) {
               return ncclAllReduce(tensor.data_ptr(), tensor.data_ptr(), 4, ncclFloat32, ncclSum, one, stream);
             });
       }
-      // Several deadlines long, as the watch sees it too.
+      // Checks for five deadlines, with the function that the watch uses.
       const double begin = steady_seconds();
       while (steady_seconds() < begin + 5 * kTimeout) EXPECT_EQ(communicator.find_trouble(), "");
       EXPECT_FALSE(job->failed());
@@ -288,7 +290,7 @@ TEST_F(NcclFailures, TypesWithoutASumAreRefused) {
     torch::Tensor flags = torch::ones({3}, here(torch::kBool));
     EXPECT_THROW(group.all_reduce(flags), UsageError);
     torch::Tensor same = torch::tensor({group.rank() == 0, true}, here(torch::kBool));
-    group.broadcast(same, 0).wait();  // but they travel
+    group.broadcast(same, 0).wait();  // other collectives accept them
     EXPECT_TRUE(same[0].item<bool>());
   });
   EXPECT_EQ(code, 0) << printed;
@@ -320,7 +322,7 @@ std::string refusal(const DeviceQuestion& question) {
 
 using Visible = std::vector<std::vector<std::string>>;
 
-// Every rank's index.
+// Returns the device index of every rank.
 std::vector<int> indices(const Visible& visible, bool threads = false) {
   std::vector<int> chosen;
   for (int rank = 0; rank < static_cast<int>(visible.size()); ++rank)
@@ -340,7 +342,7 @@ TEST(NcclDevices, EachRankTakesItsOwnHoweverTheyAreNamed) {
 
 TEST(NcclDevices, SharingIsRefusedWhereItCantWork) {
   EXPECT_NE(refusal({.visible = {{}}}).find("sees no CUDA device"), std::string::npos);
-  // One device under two names: before devices were compared by UUID, both ranks used it.
+  // Both ranks see the same device. Devices are compared by UUID, not by name.
   const Visible one(2, {"a"});
   EXPECT_NE(refusal({.rank = 1, .visible = one, .threads = true}).find("start them with mpirun"), std::string::npos);
   const DeviceQuestion old{.rank = 1, .visible = one, .nccl_version = 22907, .sharing_asked = true};

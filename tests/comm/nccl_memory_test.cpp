@@ -1,4 +1,5 @@
-// Registered memory: all ranks register it with NCCL once, and it is released whichever ends first.
+// Registered memory: all ranks register it with NCCL once. It is released when either the tensors or the
+// group end, whichever is first.
 #include "../checkpoint/small_run.h"
 #include "gantry/comm/registered_memory.h"
 #include "gantry/tensors/libtorch.h"
@@ -35,7 +36,7 @@ TEST(NcclMemory, IsSummedInPlaceAndGivenBackWithTheLastTensor) {
       group.all_reduce(zeros).wait();
       part = zeros.narrow(0, 4, 2);
     }
-    EXPECT_GE(fake_counts().memory, 1);  // the part is on it
+    EXPECT_GE(fake_counts().memory, 1);  // `part` still uses it
     EXPECT_EQ(part.cpu()[0].item<float>(), 1 + 2 + 3);
     group.barrier().wait();
     part = torch::Tensor();
@@ -89,7 +90,7 @@ TEST(NcclMemory, IsPlainUnlessItIsAskedFor) {
   EXPECT_EQ(fake_counts().registered_calls, 0);
 }
 
-// Two steps; rank 0's view of all weights.
+// Returns all weights after two steps, on rank 0.
 TensorDict weights_of(const Config& config) {
   TensorDict weights;
   EXPECT_EQ(launch_on_devices(config,

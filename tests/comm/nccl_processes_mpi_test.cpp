@@ -1,6 +1,6 @@
 // ranks: 2 4, also over tcp
-// The NCCL backend over ranks that are processes, one pretended device each, over MPI and over sockets. The fake NCCL
-// ends a communicator as NCCL does within a host: the call waits until every member has made it.
+// The NCCL backend over ranks that are processes with one fake device each, over MPI and over sockets. The
+// fake NCCL ends a communicator as NCCL does within a host: the call waits until every member has called it.
 #include <filesystem>
 
 #include "conformance.h"
@@ -31,7 +31,7 @@ void run_processes(const Config& config, const std::function<void(World&, Proces
   EXPECT_EQ(live_events(), 0);
 }
 
-// The job of two takes the sizes 1 and 2, that of four only 4.
+// The job of two ranks tests the sizes 1 and 2, the job of four ranks only 4.
 TEST(NcclProcesses, Conform) {
   const int ranks = launched_ranks();
   run_processes(processes_config({.tensor = ranks}), [&](World& world, ProcessGroupMesh& mesh) {
@@ -45,7 +45,8 @@ TEST(NcclProcesses, Conform) {
   });
 }
 
-// Neighbours along pp and cp have a communicator for each direction. Each rank ends its own in an order of its own.
+// Neighbours along pp and cp have one communicator for each direction. Each rank ends its communicators in a
+// different order.
 TEST(NcclProcesses, NeighboursEndTheirCommunicatorsInAnyOrder) {
   const int ranks = launched_ranks();
   for (const Layout layout : {Layout{.pipeline = ranks}, Layout{.context = ranks}}) {
@@ -62,7 +63,7 @@ TEST(NcclProcesses, NeighboursEndTheirCommunicatorsInAnyOrder) {
   }
 }
 
-// A rank may close a group that another one still has.
+// A rank may close a group while another rank still uses it.
 TEST(NcclProcesses, GroupsMayEndInOppositeOrders) {
   run_processes(processes_config({.tensor = launched_ranks()}), [&](World& world, ProcessGroupMesh&) {
     std::vector<int> everyone(launched_ranks());
@@ -83,10 +84,10 @@ TEST(NcclProcesses, AStageLinksMessagesMayChangeFromOneToTheNext) {
   });
 }
 
-// The weights after two steps, a save, a load and two more equal those of threads.
+// The weights after two steps, a save, a load and two more steps are the same as with threads.
 void expect_numbers_of_threads(const SmallRunOptions& options) {
   Config config = small_config(options);
-  config.output = "trained";  // in the folder that the ranks of this test have in common
+  config.output = "trained";  // in the working directory, which all ranks share
   config.optimizer.clip_grad_norm = 0.5;
   Halves processes, threads;
   const auto train = [&](World& world) {
@@ -97,7 +98,7 @@ void expect_numbers_of_threads(const SmallRunOptions& options) {
   ASSERT_EQ(launch_on_devices(config, train, {.processes = true}), 0);
   EXPECT_EQ(fake_counts().misuses, 0);
   EXPECT_EQ(fake_counts().live, 0);
-  if (processes.saved.size() == 0) return;  // rank 0 has them
+  if (processes.saved.size() == 0) return;  // only rank 0 has results
   const ScratchFolder scratch;
   config.comm.backend = "local";
   config.output = scratch.path();

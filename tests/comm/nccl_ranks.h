@@ -1,4 +1,4 @@
-// Thread ranks over the NCCL backend on pretended devices, one a rank.
+// Thread ranks over the NCCL backend on fake devices, one device per rank.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace gantry::testing {
 
-// Tensors of the calling rank's device.
+// Options for tensors on the device of the calling rank.
 inline torch::TensorOptions here(torch::ScalarType type = torch::kFloat32) {
   return torch::dtype(type).device(c10::impl::getDeviceGuardImpl(kPretendType)->getDevice());
 }
@@ -26,7 +26,7 @@ inline TensorSpec spec_here(std::vector<std::int64_t> shape) {
   return {std::move(shape), torch::kFloat32, here().device()};
 }
 
-// Runs `body` with a group of all ranks and gives the launch's exit code and what was printed.
+// Runs `body` with a group of all ranks. Returns the exit code of the launch and the text on stderr.
 inline std::pair<int, std::string> outcome_on_fake(const Config& config,
                                                    const std::function<void(World&, ProcessGroup&)>& body,
                                                    bool messages = true) {
@@ -43,7 +43,7 @@ inline std::pair<int, std::string> outcome_on_fake(const Config& config,
   return {code, ::testing::internal::GetCapturedStderr()};
 }
 
-// The same without a recorder: the error is the only line.
+// The same without a recorder, so that an error is the only line on stderr.
 inline std::pair<int, std::string> outcome_on_fake(int ranks, double timeout,
                                                    const std::function<void(World&, ProcessGroup&)>& body,
                                                    bool messages = true) {

@@ -1,5 +1,6 @@
-// The flight recorder over NCCL, on support/fake_nccl: what a host puts on its device is not done before the device is,
-// and the doctor names what the device hangs in, not what the host waits for afterwards.
+// The flight recorder over NCCL, on support/fake_nccl. An operation that the host has put on a stream is not
+// done until the device has completed it. `gantry doctor` names the operation in which the device hangs, not
+// a later wait of the host.
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <tuple>
@@ -32,7 +33,8 @@ class RecorderOverNccl : public ::testing::Test {
     EXPECT_EQ(live_events(), 0);
   }
 
-  // The ranks' hosts are free of their devices, as with a GPU: the current stream is not the thread itself.
+  // The current stream does not run on the rank's thread, so the host is asynchronous to its device, as with
+  // a GPU.
   void run(const Body& body, double timeout = kTimeout) {
     Config config = layout_config({.tensor = 2});
     config.comm.timeout_seconds = timeout;
@@ -50,7 +52,7 @@ class RecorderOverNccl : public ::testing::Test {
     EXPECT_STREQ(name_of(diagnosis_.finding), name_of(finding)) << diagnosis_.sentence << "\n" << printed_;
     EXPECT_THAT(diagnosis_.sentence, HasSubstr(said));
   }
-  // Of the rank's all_reduces, in their order.
+  // Returns the states of the rank's all_reduces, in their order.
   std::vector<recorder::State> sums_of(int rank) const {
     std::vector<recorder::State> states;
     for (const auto& operation : job_.records.at(rank).operations)
@@ -59,14 +61,14 @@ class RecorderOverNccl : public ::testing::Test {
   }
 
   const ScratchFolder scratch_;
-  FailureSeen elsewhere_;  // of a run
+  FailureSeen elsewhere_;  // watches the bodies in run()
   int code_ = -1;
   std::string printed_;
   recorder::JobRecords job_;
   recorder::Diagnosis diagnosis_;
 };
 
-// Puts them on the device and does not wait for it.
+// Puts `count` all_reduces on the device, and does not wait for the device.
 void start_sums(ProcessGroup& group, torch::Tensor& tensor, int count) {
   for (int i = 0; i < count; ++i) group.all_reduce(tensor).wait();
 }
@@ -85,7 +87,7 @@ TEST_F(RecorderOverNccl, ADeviceThatHangsInACollectiveIsNamedNotTheHostsLaterWai
   run([this](World& world, ProcessGroup& group) {
     torch::Tensor tensor = torch::ones({1000}, here());
     start_sums(group, tensor, 5);
-    // One host works on, the other one waits for it.
+    // Host 0 stays outside communication, and host 1 waits for a message from it.
     if (world.rank() == 0) elsewhere_.wait();
     if (world.rank() == 1) group.recv(spec_here({9}), 0, kLater).wait();
   });
@@ -113,7 +115,7 @@ TEST_F(RecorderOverNccl, ARankThatNeverComesIsNamedByWhatTheDeviceWaitsFor) {
   });
   EXPECT_EQ(code_, PeerError::kExitCode);
   read();
-  // In the sum on the device, and in the message that the host waits for.
+  // Rank 0 waits for rank 1 both in the reduction on the device and for the message on the host.
   expect(Finding::kNotReached, "for rank 1 (pp 0, dp 0, tp 1) to ");
   expect(Finding::kNotReached,
          "which is outside communication; its last call, all_reduce 2 of group 'tp' (float32 [10]), was done");

@@ -1,5 +1,5 @@
-// How many streams of a device a job over five axes takes: NCCL's backend has one for each communicator, and
-// LibTorch 32 of a priority.
+// Number of device streams of a job over five axes. The NCCL backend uses one stream per communicator, and
+// LibTorch has 32 of each priority.
 #include <algorithm>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace gantry::testing {
 namespace {
 
-// One rank of a job that nobody runs. Nothing travels.
+// A group without any communication, because only one rank exists.
 class StillGroup final : public ProcessGroup {
  public:
   StillGroup(int rank, int size) : rank_(rank), size_(size) {}
@@ -25,7 +25,7 @@ class StillGroup final : public ProcessGroup {
   int rank_, size_;
 };
 
-// Counts the streams that the groups of NCCL's backend would take.
+// Counts the streams that the NCCL backend would take for its groups.
 class StreamCounter final : public Backend {
  public:
   StreamCounter(int rank, int size) : rank_(rank), size_(size) {}
@@ -34,7 +34,7 @@ class StreamCounter final : public Backend {
   int size() const override { return size_; }
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override {
     const int members = static_cast<int>(ranks.size());
-    // Collectives have one; messages one for each direction of each neighbour, round the group.
+    // One stream for collectives, and one for messages in each direction with each neighbour in the ring.
     if (members > 1) streams += 1 + (neighbours_send(label) ? 2 * std::min(members - 1, 2) : 0);
     const auto place = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
     return std::make_unique<StillGroup>(static_cast<int>(place), members);
@@ -55,14 +55,15 @@ TEST(NcclStreams, OfFiveAxesAreFewerThanADeviceHas) {
     World world(counter, Config(), mesh);
     const ProcessGroupMesh groups(world);
     EXPECT_EQ(counter.streams, 11 + 4 + 4);  // the mesh's groups, and messages along pp and cp
-    // What a plugin makes beside: for giving a step up, for a ring within which heads are exchanged, for a tie.
+    // Further groups that a plugin makes: for aborting a step, for the ring of `ulysses_ring`, and for a tied
+    // parameter.
     groups.make_group("cp+tp", mesh.groups({axis::kContext, axis::kTensor}));
     for (int each = 0; each < 2; ++each) groups.make_group(axis::kContext, mesh.groups({axis::kContext}));
     groups.make_group("shared parameter", mesh.groups({axis::kPipeline}));
     EXPECT_LE(counter.streams, 32);
     for (int each = 0; each < 6; ++each)  // embedding and head over the pipeline
       groups.make_group("vocabulary", mesh.groups({axis::kPipeline, axis::kTensor}));
-    EXPECT_LE(counter.streams, 2 * 32);  // two of the three priorities that the backend takes streams of
+    EXPECT_LE(counter.streams, 2 * 32);  // the streams of two of the backend's three priorities
   }
 }
 

@@ -1,4 +1,5 @@
-// Sums by rank over NCCL: slices that are exchanged, added by one kernel and gathered, with the bits of thread ranks.
+// Reductions in rank order over NCCL: slices are exchanged, added by one kernel and gathered. The results are
+// bitwise identical to those of thread ranks.
 #include <atomic>
 
 #include "conformance.h"
@@ -16,7 +17,7 @@ Config summing_by_rank(const Layout& layout) {
   return config;
 }
 
-// Whatever NCCL is asked to sum is counted.
+// Counts the reductions that NCCL itself performs.
 class CountedSums {
  public:
   CountedSums() {
@@ -32,12 +33,12 @@ class CountedSums {
   std::atomic<int> count_ = 0;
 };
 
-// What cancels and rounds: another order has other bits.
+// Values with cancellation and rounding. Another order of addition gives another sum.
 torch::Tensor rough_values(int rank, std::int64_t elements, torch::ScalarType type) {
   return ((torch::arange(elements, torch::kFloat64) * 0.7 + rank).sin() * std::pow(10, rank % 3)).to(type);
 }
 
-// All sums that the suite's ranks make of rough values, as rank 0 has them at the end.
+// Returns the results of reductions of rough values, for several dtypes and sizes.
 std::vector<torch::Tensor> rough_sums(ProcessGroup& group, torch::Device device) {
   std::vector<torch::Tensor> sums;
   for (const auto type : {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16}) {
@@ -105,7 +106,8 @@ TEST(NcclSums, GoInNcclsOrderUnlessTheyAreAskedFor) {
   EXPECT_GT(counted.count(), 0);
 }
 
-// Late kernels: whoever reads a slice before it is added, or memory before it is free, has other numbers.
+// Kernels are late, so an operation that reads a slice before the addition, or reuses memory that is still in
+// use, gives wrong values.
 TEST(NcclSums, ByRankWaitForWhatTheyAdd) {
   set_kernel_timing(KernelTiming::kLate, 100);
   outcome_on_fake(summing_by_rank({.tensor = 3}), [](World&, ProcessGroup& group) {

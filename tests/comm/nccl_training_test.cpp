@@ -1,5 +1,5 @@
-// Training over the NCCL backend on support/fake_nccl, as `gantry train` does it, with recorder and counts: executor,
-// optimizer and checkpoints give what they give over threads.
+// Training over the NCCL backend on support/fake_nccl, as in `gantry train`, with the recorder and the
+// communication counts. Executor, optimizer and checkpoints have the same results as over threads.
 #include <atomic>
 
 #include "nccl_ranks.h"
@@ -31,7 +31,7 @@ void expect_as_over_threads(const SmallRunOptions& options, bool sums_by_rank = 
             0);
   set_fake_faults(nullptr);
   EXPECT_GT(sends, 0) << "stages' messages went another way";
-  EXPECT_GT(sums, 0);  // maxima, where sums go by rank
+  EXPECT_GT(sums, 0);  // only maxima, if sums_by_rank is set
   EXPECT_EQ(scattered_sums > 0, options.zero > 0 && !sums_by_rank);
   EXPECT_EQ(rooted_sums, 0) << "a bucket's parts differ in size, so each is a call of its own";
   EXPECT_EQ(fake_counts().misuses, 0);

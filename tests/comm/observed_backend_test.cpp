@@ -1,4 +1,4 @@
-// The operations of a rank that an observer receives, their order, and the meter's counts.
+// The operations of a rank as an observer receives them, their order, and the counts of the meter.
 #include "gantry/comm/observed_backend.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Records its calls; `waits` is left out, since it depends on who comes first.
+// Records its calls, except waits(), which depends on the order in which ranks arrive.
 class Witness final : public OperationObserver {
  public:
   int begin_group(const std::string& label, const std::vector<int>& ranks, std::uint64_t&) override {

@@ -1,6 +1,6 @@
 // ranks: 2, also over tcp
-// Buckets of gradients over MPI move while a backward goes on, though no thread but the computing one moves them: at
-// every later post, and whenever a Work is asked.
+// Gradient buckets over MPI make progress during a backward, although only the computing thread moves them:
+// at every later post, and at every call of Work::done().
 #include <algorithm>
 #include <chrono>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace gantry::testing {
 namespace {
 
 constexpr int kLayers = 12;
-constexpr auto kLongLayer = std::chrono::milliseconds(10);  // of a model larger than this one
+constexpr auto kLongLayer = std::chrono::milliseconds(10);  // as in a larger model
 
 struct Bucket {
   torch::Tensor sum;
@@ -21,8 +21,8 @@ struct Bucket {
   bool is_summed(int ranks) const { return (sum == ranks * (ranks + 1) / 2).all().item<bool>(); }
 };
 
-// The backward of a stack of layers, whose hooks post a bucket each; gives how many of them have their sums when the
-// last one is posted, before anybody waits or asks.
+// Runs the backward of a stack of layers, whose hooks post one bucket each. Returns the number of buckets
+// that are reduced when the last one is posted, before any wait or done().
 int buckets_there_at_the_last_hook(ProcessGroup& group, std::int64_t elements) {
   std::vector<Bucket> buckets;
   int there = 0;
@@ -53,9 +53,9 @@ int buckets_there_at_the_last_hook(ProcessGroup& group, std::int64_t elements) {
 TEST(Overlap, BucketsPostedByHooksMoveAtLaterPosts) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
     ProcessGroup& group = mesh.world_group();
-    // Summed by each rank for itself, in one round of slices, in several.
+    // Sizes that each rank reduces itself, that take one round of slices, and that take several rounds.
     for (const std::int64_t elements : {5'000, 30'000, 200'000}) {
-      double least = 0;  // over the ranks; a machine that was busy elsewhere gets another try
+      double least = 0;  // minimum over the ranks; repeated, as the machine may be busy
       for (int tries = 0; tries < 5 && least == 0; ++tries)
         least = all_reduce_number(group, buckets_there_at_the_last_hook(group, elements), ReduceOp::kMin);
       EXPECT_GT(least, 0) << elements;

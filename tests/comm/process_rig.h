@@ -1,4 +1,4 @@
-// A job of processes without a launch around it.
+// A job of processes that is not started by launch().
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ constexpr int kRanks = 3;  // in most of these tests
 
 inline std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
-// Keeps a failure of another rank that this one hears before its own job is complete.
+// Keeps a failure that another rank reports before this rank's own job is complete.
 class EarlyFailure {
  public:
   bool keep(const JobFailure& failure) {
@@ -51,7 +51,8 @@ struct Job {
     std::unique_ptr<ControlPlane> plane =
         under_mpirun() ? begin_over_mpi(waits, limits) : begin_over_tcp(waits, limits);
     control = std::make_unique<JobControl>(std::move(plane), name_of(backend->rank()));
-    // After the rendezvous: all meet here, so that a rank that fails at once does not end it for a slower one.
+    // All ranks meet here after the rendezvous, so that an immediate failure of one rank does not end the
+    // rendezvous of a slower one.
     std::vector<int> all(static_cast<std::size_t>(backend->size()));
     std::iota(all.begin(), all.end(), 0);
     group = backend->make_group("all", all);
@@ -62,11 +63,11 @@ struct Job {
       try {
         call();
       } catch (const PeerError&) {
-        // A rank has failed, as its test wanted.
+        // The test has made a rank fail.
       }
     };
-    // Receivers may still ask for data over the sockets. MPI would reuse the communicators for the next job, in which
-    // messages of a failed one could then arrive.
+    // Over sockets, receivers may still request data, so the backend is closed first. MPI would reuse the
+    // communicators for the next job, which could then receive messages of a failed one.
     if (backend && !under_mpirun()) unless_failed([&] { backend->close(); });
     unless_failed([&] { control->leave(); });
   }

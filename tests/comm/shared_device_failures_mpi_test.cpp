@@ -1,5 +1,5 @@
 // ranks: 1
-// What is said where ranks can't share a device, or one does not come: each test starts a job of its own by mpirun.
+// Errors if ranks cannot share a device, or if one rank does not arrive. Each test starts a job with mpirun.
 #include <cstdlib>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,8 @@ namespace {
 
 bool is_second() { return std::string(std::getenv("OMPI_COMM_WORLD_RANK")) == "1"; }
 
-// A rank of two that share a device, which this one takes to be `uuid`. `body` gets a group of both.
+// One of two ranks that share a device. `uuid` is the UUID of the device as this rank sees it. `body` gets a
+// group of both ranks.
 struct SharingRank {
   double timeout_seconds = 30;
   std::string uuid = "GPU-1";

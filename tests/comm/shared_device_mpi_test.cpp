@@ -1,5 +1,6 @@
 // ranks: 4
-// Ranks that are processes and share one pretended device: every operation, and training with the CPU's numbers.
+// Ranks that are processes and share one fake device: all operations, and training with the same results as
+// on the CPU.
 #include "conformance.h"
 #include "gantry/tensors/libtorch.h"
 #include "model_case.h"
@@ -57,7 +58,7 @@ TEST(SharedDevice, ConformsWithLateKernels) {
   });
 }
 
-// How many sums of late kernels were wrong on any rank.
+// Returns the number of reductions that were wrong on any rank with late kernels.
 double wrong_sums(ProcessGroup& group) {
   double wrong = 0;
   for (int i = 0; i < 30; ++i) {

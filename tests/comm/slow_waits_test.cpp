@@ -1,4 +1,4 @@
-// What ranks say of a wait that has become long, before its deadline.
+// Warnings about long waits before the deadline.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Everything on stderr of four threads, one of which comes so late.
+// Returns the text on stderr of four threads, of which rank 2 is late by `late`.
 std::string said_with_a_late_rank(double lost_after_seconds, std::chrono::milliseconds late) {
   Config config = layout_config({.tensor = 4});
   config.comm.timeout_seconds = 30;

@@ -1,5 +1,5 @@
-// The tests of mpi_errors_mpi_test over sockets. Each of its jobs fails, and a launch ends with its first failure: the
-// ranks are started without one.
+// The tests of mpi_errors_mpi_test over sockets. Each of its jobs fails, and `gantry launch` ends with the
+// first failure, so the ranks are started without it.
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -19,13 +19,13 @@ TEST(TcpErrors, AreThoseOfMpi) {
   EXPECT_NE(outcome.output.find("[  PASSED  ]"), std::string::npos) << outcome.output;
 }
 
-// The control plane knows nothing of it, so the waits say it themselves.
+// The control plane does not notice this failure, so the waits report it.
 TEST(TcpRanks, DISABLED_OneClosesItsSockets) {
   Job job({.timeout_seconds = 30});
   if (job.rank() == 2) {
     job.group.reset();
     job.backend.reset();
-    return;  // and waits for the others to leave
+    return;  // the destructor waits for the others to leave
   }
   const std::string error = thrown_by([&] { job.group->recv({{4}}, 2, {}).wait(); });
   EXPECT_NE(error.find("rank 2 broke: it was closed, while this rank waited for "), std::string::npos) << error;
@@ -35,8 +35,8 @@ TEST(TcpErrors, ABrokenConnectionNamesThePeerAndTheWait) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
 }
 
-// Rank 1 is lost before the ranks agree to begin, while rank 0 has an error of its own. Rank 0 prints that error too if
-// it has found it by then.
+// Rank 1 is lost before the ranks agree to begin, while rank 0 has an error of its own. Rank 0 also prints
+// its own error if it has found it by then.
 TEST(TcpRanks, DISABLED_OneIsLostBeforeTheStart) {
   const JobStart start = find_job_start().value();
   if (start.rank == 1) {

@@ -1,4 +1,4 @@
-// The making of the connections between ranks: connections of other processes, failed attempts, and limits.
+// Connecting the ranks over TCP: connections of other processes, failed attempts, and limits.
 #include <cstring>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr JobToken kToken{1, 2, 3};
 
-// As ranks send it.
+// The hello message that ranks send.
 struct Hello {
   JobToken token = kToken;
   std::int32_t from = 0, to = 0;
@@ -24,7 +24,7 @@ struct Hello {
   std::string bytes() const { return {reinterpret_cast<const char*>(this), sizeof(*this)}; }
 };
 
-// As ranks gather it.
+// The address that ranks gather.
 struct Address {
   char address[64] = "127.0.0.1";
   std::int32_t port = 0;
@@ -59,7 +59,7 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// Joins rank 0 with a rank 1 that comes after 100 connections of other processes; returns the warnings.
+// Joins rank 0 with a rank 1 that connects after 100 connections of other processes. Returns the warnings.
 std::string join_after_a_crowd(const std::function<void()>& then) {
   std::vector<RawSocket> others;
   TcpOptions options = rank_of_two(0);
@@ -86,7 +86,7 @@ TEST(TcpJoin, WithoutDescriptorsTheOldestOfOtherProcessesIsDropped) {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   const std::string warnings = join_after_a_crowd([&] {
-    const int next = ::dup(0);  // the lowest free descriptor, after the crowd's
+    const int next = ::dup(0);  // the lowest free descriptor after the other connections
     ::close(next);
     rlimit few = before;
     few.rlim_cur = static_cast<rlim_t>(next) + 5;
@@ -115,7 +115,7 @@ TEST(TcpJoin, AFailedAttemptIsRepeated) {
 }
 
 TEST(TcpJoin, TheErrorSaysWhyARankCannotBeReached) {
-  const int port = RawListener().port();  // closed again
+  const int port = RawListener().port();  // the port is closed again
   TcpOptions options = rank_of_two(1);
   options.timeout_seconds = 0;
   options.gather = [&](const std::string& mine, const std::string&) -> std::vector<std::string> {

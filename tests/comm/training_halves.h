@@ -1,4 +1,5 @@
-// A training run that is saved and loaded half-way, as `gantry train` does it, with recorder and counts.
+// A training run that is saved and loaded half-way, as in `gantry train`, with the recorder and the
+// communication counts.
 #pragma once
 
 #include "../checkpoint/small_run.h"
@@ -8,7 +9,7 @@
 
 namespace gantry::testing {
 
-// Two steps and a save; two more by a run that loaded it. The weights after each half, of rank 0.
+// Rank 0's weights after two steps and a save, and after two more steps of a run that loaded the checkpoint.
 struct Halves {
   TensorDict saved, resumed;
 };

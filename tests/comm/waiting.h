@@ -1,4 +1,4 @@
-// What it costs to wait for a late rank.
+// Measures the CPU time that waiting for a late rank takes.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,11 @@ inline double process_cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// A rank that is late, for long enough to measure what waiting costs.
+// Delay of the late rank, long enough to measure the CPU time of the waiting ranks.
 constexpr auto kLateToBoth = std::chrono::seconds(1);
 
-// Rank 0 comes late to a collective, then to a message; a process that waits meanwhile uses less than `share`
-// of one core.
+// Rank 0 is late for a collective, then for a message. A process that waits meanwhile must use less than
+// `share` of one core.
 inline void waiting_leaves_the_cores_alone(ProcessGroup& group, double share) {
   using Clock = std::chrono::steady_clock;
   torch::Tensor tensor = torch::ones({100'000});

@@ -1,4 +1,4 @@
-// What a connection does with more than its other end takes, and with what is no frame.
+// A connection whose other end reads slowly, or whose first frame is not a hello frame.
 #include "gantry/comm/control/connection.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace control;
 
-// A connection of this process's context, and the other end of it.
+// A connection that runs in `context`, and the socket at its other end.
 struct Line {
   Line() {
     tcp::socket socket(context);
@@ -25,7 +25,7 @@ struct Line {
   std::shared_ptr<Connection> connection;
 };
 
-// As a shim sends a program's output; `sent` counts the frames that were queued.
+// Sends frames as a shim sends the output of its program. `sent` counts the frames that were queued.
 asio::awaitable<void> send_output(std::shared_ptr<Connection> connection, int frames, int& sent) {
   for (; sent < frames; ++sent) {
     connection->send(encode_frame(FrameKind::output, std::string(kMostOutput, static_cast<char>('a' + sent % 23))));
@@ -66,7 +66,7 @@ TEST(Connection, WhoWaitsUntilItIsSentIsWokenByItsEnd) {
   ASSERT_LT(sent, kFrames);
   line.other.reset();
   line.context.restart();
-  line.context.run();  // returns: nothing waits any more
+  line.context.run();  // returns, because no coroutine waits any more
   EXPECT_FALSE(line.connection->sending());
 }
 
@@ -78,7 +78,8 @@ asio::awaitable<void> read_first(std::shared_ptr<Connection> connection, std::st
   }
 }
 
-// By their heads alone: nothing is reserved for what they promise, and nothing more is waited for.
+// The frame head alone decides: no memory is reserved for the announced payload, and the reader does not wait
+// for it.
 TEST(Connection, OtherFirstFramesThanAHelloAreRefusedByTheirHeads) {
   for (const FrameKind kind : {FrameKind::command, FrameKind::output, FrameKind::beat}) {
     Line line;

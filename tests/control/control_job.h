@@ -1,4 +1,4 @@
-// Control planes of this process as the ranks of a job, and what each of them reports.
+// Control planes in this process that act as the ranks of a job, and the reports that each of them makes.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,8 @@ namespace gantry::testing {
 
 inline constexpr std::chrono::seconds kLong{20};
 
-// What the plane of one rank reported. Written by its thread, read by the test; guarded by its mutex.
+// The reports of one rank's control plane. The plane's thread writes them and the test reads them, guarded by
+// the mutex.
 class Reports {
  public:
   ControlEvents events() {
@@ -32,13 +33,13 @@ class Reports {
   }
   std::optional<JobFailure> lost() { return first(lost_); }
   std::optional<JobFailure> notified() { return first(notified_); }
-  // Waits until there are so many.
+  // Waits until `count` warnings have arrived, for at most kLong.
   std::vector<std::string> warnings(std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kLong, [&] { return warnings_.size() >= count; });
     return warnings_;
   }
-  // The first ranks that were reported to have left.
+  // Returns the first set of ranks that was reported to have left.
   std::set<int> left() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kLong, [&] { return !left_.empty(); }) ? left_.front() : std::set<int>();
@@ -51,7 +52,7 @@ class Reports {
     const std::lock_guard lock(mutex_);
     return stops_.size();
   }
-  std::atomic<bool> wants_stop{false};  // this rank does
+  std::atomic<bool> wants_stop{false};  // true: this rank requests the job to stop
   bool silent() {
     const std::lock_guard lock(mutex_);
     return lost_.empty() && notified_.empty() && warnings_.empty();
@@ -91,7 +92,7 @@ inline ControlOptions options_of(int rank, int ranks, Reports& reports) {
           .wants_stop = [&reports] { return reports.wants_stop.load(); }};
 }
 
-// All ranks of a job.
+// A job with one control plane per rank.
 struct Job {
   explicit Job(int ranks) : reports(static_cast<std::size_t>(ranks)) {
     planes.push_back(ControlPlane::host(options_of(0, ranks, reports[0]), reports[0].events(), "127.0.0.1"));

@@ -1,4 +1,4 @@
-// The control plane of a job whose ranks are control planes of this process, or sockets that only look like one.
+// The control plane of a job. The ranks are control planes of this process, or sockets that imitate one.
 #include "gantry/comm/control/control_plane.h"
 
 #include <chrono>
@@ -22,11 +22,11 @@ std::size_t entries(const char* folder) {
   return count;
 }
 
-// Several heartbeats: what a job that does nothing says on its way.
+// Several heartbeat intervals, so that an idle job sends some heartbeats.
 constexpr auto kSomeSignsOfLife = std::chrono::milliseconds(250);
 
 TEST(ControlPlane, AJobMeetsAndLeavesWithoutAWordAndLeaksNothing) {
-  { Job warm_up(2); }  // what libraries open once
+  { Job warm_up(2); }  // opens the descriptors that libraries keep open
   const std::size_t descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
   for (const int ranks : {1, 2, 5}) {
     Job job(ranks);
@@ -58,7 +58,7 @@ TEST(ControlPlane, AFailureIsReportedToAllAndTheFirstOneIsKept) {
   }
 }
 
-// Else a rank that fails with another's cause would take it for its own.
+// Otherwise a rank that fails because of another rank's failure would report it as its own.
 TEST(ControlPlane, LeaveThrowsAnotherRanksFailureOnlyAfterItsEvent) {
   Reports reports, member_reports;
   std::promise<void> left;
@@ -100,7 +100,7 @@ TEST(ControlPlane, ThatRank0EndedIsFoundByEachOther) {
   }
 }
 
-// A rank that says hello and then nothing, as a stopped one does.
+// A rank that sends a hello frame and then nothing, like a stopped process.
 TEST(ControlPlane, ASilentRankIsLostAndReportedWithItsSilence) {
   Reports hub_reports, member_reports;
   ControlOptions hub_options = options_of(0, 3, hub_reports);
@@ -204,14 +204,14 @@ TEST(ControlPlane, EveryOtherRankHearsOnceThatOneWantsToStop) {
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == asked) continue;
       EXPECT_TRUE(job.reports[rank].heard_stop()) << rank;
-      job.reports[rank].wants_stop = true;  // as by a signal that comes late
+      job.reports[rank].wants_stop = true;  // as after a late signal
     }
     job.leave();
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(job.reports[rank].stops(), rank == asked ? 0 : 1) << rank;
   }
 }
 
-// Rank 0 too; and the job goes on.
+// Rank 0 is notified too, and the job continues.
 TEST(ControlPlane, EveryRankHearsWhoHasLeftBeforeTheOthers) {
   Reports reports, early_reports, late_reports;
   const auto hub = ControlPlane::host(options_of(0, 3, reports), reports.events(), "127.0.0.1");
@@ -228,7 +228,7 @@ TEST(ControlPlane, EveryRankHearsWhoHasLeftBeforeTheOthers) {
   EXPECT_TRUE(reports.silent() && early_reports.silent() && late_reports.silent());
 }
 
-// Rank 0's control thread answers though its work goes on.
+// Rank 0's control thread answers while the rank's work is still in progress.
 TEST(ControlPlane, LeavingNamesRankZeroAndOthersThatAreNotDone) {
   Reports reports, done_reports, late_reports;
   ControlOptions quick = options_of(1, 3, done_reports);
@@ -247,10 +247,10 @@ TEST(ControlPlane, LeavingNamesRankZeroAndOthersThatAreNotDone) {
   }
 }
 
-// A port is closed while a rank still tries.
+// Delay before the port is closed, while the rank still tries to connect.
 constexpr auto kListens = std::chrono::seconds(1);
 
-// Rank 0's port answers, but nobody of this job.
+// Rank 0's port accepts connections, but the listener does not belong to this job.
 TEST(ControlPlane, ARankThatIsNeverHeardSaysWhy) {
   auto listener = std::make_unique<RawListener>();
   Reports reports;
@@ -258,7 +258,7 @@ TEST(ControlPlane, ARankThatIsNeverHeardSaysWhy) {
   options.timeout_seconds = 0.1;
   const auto member =
       ControlPlane::join(options, reports.events(), {"127.0.0.1", listener->port(), random_job_token()});
-  for (int i = 0; i < 3; ++i) listener->accept();  // and closes
+  for (int i = 0; i < 3; ++i) listener->accept();  // the accepted socket is closed at once
   std::thread closer([&] {
     std::this_thread::sleep_for(kListens);
     listener.reset();

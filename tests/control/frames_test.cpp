@@ -1,4 +1,4 @@
-// What is a frame and what is not.
+// Encoding and decoding of frames, and the rejection of invalid ones.
 #include "gantry/comm/control/frames.h"
 
 #include <array>
@@ -16,7 +16,7 @@ FrameHead head_of(const std::string& frame) {
 
 std::string payload_of(const std::string& frame) { return frame.substr(kFrameHeadBytes); }
 
-// A head that says such a length, whatever follows.
+// Returns a frame head that announces a payload of `length` bytes.
 std::string head_bytes(FrameKind kind, std::uint32_t length) {
   std::string frame = encode_frame(kind);
   for (int i = 0; i < 4; ++i) frame[8 + i] = static_cast<char>(length >> (8 * i));
@@ -164,7 +164,7 @@ TEST(Frames, LateRanksAreOfTheJobAndAtMostWhatFits) {
   EXPECT_EQ(decode_ranks(payload_of(frame), 5000).size(), kMostPayload / 4);
 }
 
-// Whatever comes: a head that fits, or FrameError; never more bytes than the cap.
+// Any bytes give either a valid head or a FrameError. The announced payload never exceeds the limit.
 TEST(Frames, RandomBytesAreRefusedOrHarmless) {
   std::mt19937 random(7);
   int accepted = 0;

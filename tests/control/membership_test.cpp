@@ -1,4 +1,4 @@
-// The members of an elastic job, as ranks are lost and join again.
+// The members of an elastic job when ranks are lost and join again.
 #include "gantry/comm/control/membership.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace gantry {
 namespace {
 
-// Three replicas of two ranks, as tensor parallelism within the replicas places them.
+// Three replicas of two ranks each. The ranks of a replica are contiguous, as with tensor parallelism.
 Membership three_pairs(int min_replicas) {
   return Membership({.min_replicas = min_replicas, .replicas = {0, 0, 1, 1, 2, 2}});
 }

@@ -1,4 +1,5 @@
-// Who may connect to a job's hub: other programs and crowds, beside the job's own ranks.
+// Connections to a job's hub from other programs and from many clients at once, in addition to the job's own
+// ranks.
 #include <gtest/gtest.h>
 #include <random>
 
@@ -9,7 +10,8 @@
 namespace gantry::testing {
 namespace {
 
-// Whatever other programs send before, between and after: one warning each, and the job goes its way.
+// Other programs connect and send various bytes. Each of them causes one warning, and the job is not
+// affected.
 TEST(Reception, OtherConnectionsAreDroppedAndHarmNothing) {
   Reports reports, member_reports;
   ControlOptions options = options_of(0, 2, reports);
@@ -48,14 +50,14 @@ TEST(Reception, OtherConnectionsAreDroppedAndHarmNothing) {
   const auto member = ControlPlane::join(options_of(1, 2, member_reports), member_reports.events(), hub->meeting());
   hub->rendezvous();
   member->rendezvous();
-  EXPECT_FALSE(RawSocket::connect(port).connected());  // nobody else is expected any more
+  EXPECT_FALSE(RawSocket::connect(port).connected());  // no further rank is expected
   auto left = std::async(std::launch::async, [&] { member->leave(); });
   hub->leave();
   left.get();
   EXPECT_TRUE(member_reports.silent());
 }
 
-// More connections than rank 0 listens to at a time, who say nothing: a rank comes again until one of them had to go.
+// More silent connections than rank 0 accepts at a time. A rank tries again until one of them is dropped.
 TEST(Reception, ACrowdOfSilentConnectionsKeepsNoRankOut) {
   constexpr int kCrowd = 64 + 2 + 1;
   Reports reports, member_reports;
@@ -81,7 +83,7 @@ TEST(Reception, ASecondHelloOfARankIsRefused) {
   const std::string hello = hello_of(hub->meeting().token, 1, 3);
   const RawSocket first = RawSocket::connect(hub->meeting().port);
   first.send(hello);
-  first.receive(kFrameHeadBytes);  // a sign of life at once: it is taken in
+  first.receive(kFrameHeadBytes);  // the first heartbeat: the rank was accepted
   const RawSocket second = RawSocket::connect(hub->meeting().port);
   second.send(hello);
   EXPECT_TRUE(second.closes());

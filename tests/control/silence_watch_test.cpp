@@ -1,4 +1,4 @@
-// Who is lost when, with times of the test's own.
+// Detection of silent peers, with times that the test sets.
 #include <gtest/gtest.h>
 
 #include "gantry/comm/control/heartbeats.h"
@@ -6,7 +6,8 @@
 namespace gantry {
 namespace {
 
-// Looks when the watch asks for it, from `now` until `end`; the time at which a peer was found silent.
+// look_until() calls look() at the times that the watch requests, from `now` until `end`. `at` is the time at
+// which it found a silent peer.
 struct Found {
   double at = 0;
   SilenceWatch::Silent silent;
@@ -64,7 +65,7 @@ TEST(SilenceWatch, ARankThatWasItselfStoppedDeclaresNobodyLostOnWaking) {
       EXPECT_FALSE(look_until(watch, now, second));
       watch.heard(1, second);
     }
-    // Stopped from 5 to 65; its timers run before it has read what its peers sent.
+    // This rank is stopped from 5 to 65. Its timers run before it has read the heartbeats of its peers.
     EXPECT_FALSE(watch.look(65)) << lost_after;
     watch.heard(1, 65.01);
     now = 65.01;

@@ -1,4 +1,4 @@
-// Ranks as processes that are stopped, continued and killed by signals.
+// Ranks that are processes, which signals stop, continue and kill.
 #include <chrono>
 #include <csignal>
 #include <functional>
@@ -17,13 +17,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Ranks are stopped for so long: less than lost_after_seconds, and twice that.
+// Durations of a stop: shorter than lost_after_seconds, and twice as long as it.
 constexpr auto kBriefly = 900ms, kTwiceTheLimit = 4000ms;
-// Then the processes run, and hear each other again.
+// Time after a stop in which the processes receive heartbeats of each other again.
 constexpr auto kAwake = 1000ms;
 
-// How a rank's process ends.
-constexpr int kUnharmed = 0, kLost = 40, kNotified = 60;  // plus the rank that was lost or reported
+// Exit codes of a rank's process.
+constexpr int kUnharmed = 0, kLost = 40, kNotified = 60;  // plus the lost or reported rank
 
 struct Wire {
   int port = 0;
@@ -83,7 +83,7 @@ class Processes {
   void let_leave() const {
     for (const int order : orders_) EXPECT_EQ(::write(order, "x", 1), 1);
   }
-  // The code that it ended with; minus the signal if it was killed.
+  // Returns the exit code of the rank's process, or the negative number of the signal that killed it.
   int end_of(int rank) {
     int status = 0;
     ::waitpid(ids_[rank], &status, 0);
@@ -91,7 +91,7 @@ class Processes {
   }
 
  private:
-  // A file that each child reads the meeting from, at offset 0.
+  // Returns a file from which each child reads the rendezvous, at offset 0.
   static int wire_file(const Wire& wire) {
     const int file = ::memfd_create("meeting", 0);
     EXPECT_EQ(::write(file, &wire, sizeof(wire)), static_cast<ssize_t>(sizeof(wire)));
@@ -120,7 +120,7 @@ class Processes {
       plane->leave();
       plane.reset();
     } catch (const PeerError&) {
-      for (;;) ::pause();  // the event ends the process
+      for (;;) ::pause();  // the control event ends the process
     }
     ::_exit(kUnharmed);
   }
@@ -157,7 +157,7 @@ TEST(Stopped, ARankThatStaysStoppedIsLost) {
   EXPECT_EQ(job.end_of(0), kLost + 1);
   EXPECT_EQ(job.end_of(2), kNotified + 1);
   job.signal(1, SIGCONT);
-  EXPECT_EQ(job.end_of(1), kNotified + 1);  // what lies in its socket says so
+  EXPECT_EQ(job.end_of(1), kNotified + 1);  // its socket contains the report
 }
 
 TEST(Stopped, Rank0ThatStaysStoppedIsLost) {

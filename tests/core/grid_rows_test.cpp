@@ -1,4 +1,4 @@
-// The rows that tests of many layouts run.
+// The selection of rows that tests of many layouts run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>

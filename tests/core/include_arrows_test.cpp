@@ -1,4 +1,5 @@
-// The arrows between rooms run one way, and public headers include no private ones.
+// Includes between the top-level directories go in one direction only, and public headers include no private
+// ones.
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -13,13 +14,13 @@ namespace {
 namespace fs = std::filesystem;
 using Folders = std::set<std::string>;
 
-// Lowest first: a folder includes itself and what stands before it.
+// The directories, lowest first. A directory may include itself and the directories before it in this list.
 const std::vector<std::string> kFolders = {"core",      "schedule",   "tensors", "comm",       "diagnosis",
                                            "profiling", "launch",     "nn",      "models",     "policies",
                                            "pipeline",  "checkpoint", "data",    "optimizers", "planner",
                                            "plugins",   "generation", "booster", "trainer",    "cli"};
 
-// And of those before it these alone, for the lower rooms.
+// Stricter rules for some directories: in addition to themselves, they may include only these.
 const std::map<std::string, Folders> kNarrower = {
     {"schedule", {"core"}},
     {"tensors", {"core"}},
@@ -52,7 +53,7 @@ Folders allowed_in(const std::string& folder) {
 
 const fs::path kRoot(GANTRY_SOURCE_DIR), kPublic = kRoot / "include/gantry";
 
-// The public headers of a room, and what is beside its sources.
+// Returns the public headers of a directory, and the headers and sources in the directory itself.
 std::vector<fs::path> files_of(const std::string& room) {
   std::vector<fs::path> files;
   for (const fs::path& folder : {kPublic / room, kRoot / room}) {
@@ -63,14 +64,14 @@ std::vector<fs::path> files_of(const std::string& room) {
   return files;
 }
 
-// The one header that a user includes names rooms above its own.
+// The umbrella header for users includes directories above its own.
 bool is_umbrella(const fs::path& path) { return path.string().ends_with("/booster/gantry.h"); }
 
 // The parts of trainer/ that are built without LibTorch.
 bool is_report(const fs::path& path) { return path.string().find("/trainer/report/") != std::string::npos; }
 bool is_status(const fs::path& path) { return path.string().find("/trainer/status/") != std::string::npos; }
 
-// What runs ranks as processes, built without LibTorch.
+// The code that runs ranks as processes, built without LibTorch.
 bool is_supervisor(const fs::path& path) { return path.string().find("/launch/supervisor/") != std::string::npos; }
 
 // The input of flight recorders, built without LibTorch.
@@ -79,7 +80,7 @@ bool is_operation(const fs::path& path) { return path.string().find("/comm/opera
 // The part of checkpoint/ that is built without LibTorch.
 bool is_format(const fs::path& path) { return path.string().find("/checkpoint/format/") != std::string::npos; }
 
-// The part of comm/ that is built without LibTorch and knows no backend.
+// The part of comm/ that is built without LibTorch and does not include the backends.
 bool is_control(const fs::path& path) { return path.string().find("/comm/control/") != std::string::npos; }
 
 // The files of data/ that are built without LibTorch.
@@ -118,7 +119,7 @@ TEST(IncludeArrows, RunOneWay) {
   EXPECT_GT(files, 100);
 }
 
-// The private headers of core/: a folder includes itself and those before it.
+// The private headers of core/: a subdirectory includes itself and those before it.
 TEST(IncludeArrows, RunOneWayInsideOfCore) {
   const std::vector<std::string> folders = {"base", "io", "host", "sharding", "config"};
   const std::regex include("#include \"gantry/core/([a-z_]+)/");
@@ -139,7 +140,7 @@ TEST(IncludeArrows, RunOneWayInsideOfCore) {
   EXPECT_GT(includes, 50);
 }
 
-// What a user may include is whole without the rest of the tree, as it is where it is installed.
+// Public headers include only public headers, because an installation has no others.
 TEST(PublicHeaders, IncludePublicOnesAlone) {
   const std::regex include("#include \"gantry/([a-z_/0-9]+\\.h)\"");
   int includes = 0;

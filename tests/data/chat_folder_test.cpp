@@ -1,4 +1,5 @@
-// Chats by the template of a tokenizer's folder: where it is looked for, and what of a chat the assistant says.
+// Chats with the template of a tokenizer's directory: the files that may contain it, and the parts of a chat
+// that the assistant says.
 #include "gantry/data/chat_folder.h"
 
 #include <filesystem>
@@ -59,10 +60,10 @@ TEST(FolderChat, LocatesTheAssistantsParts) {
               ElementsAre(" Yes. </s>", " No</s>"));
   EXPECT_THAT(said_in(written(chat_by(golden_jinja("gemma")), two_turns())),
               ElementsAre("Yes.<end_of_turn>", "No<end_of_turn>"));
-  // The token at the end of every chat belongs to what is said last.
+  // The token at the end of the chat belongs to the assistant's last part.
   EXPECT_THAT(said_in(written(chat_by(golden_jinja("macros")), two_turns())),
               ElementsAre("Yes.<|end|>", "No<|end|>\n\n</s>"));
-  // Where nothing but white space ends a message, that is its mark.
+  // If only white space ends a message, this white space is the end of the answer.
   EXPECT_THAT(said_in(written(chat_by("{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}"
                                       "{% if add_generation_prompt %}assistant: {% endif %}"),
                               two_turns())),
@@ -79,8 +80,8 @@ TEST(FolderChat, CallsOfToolsAreSaid) {
                           "Yes<|im_end|>"));
 }
 
-// Templates that write earlier turns otherwise once more follow: a system message before the last user's, thoughts of
-// the last answer alone.
+// Templates that render earlier turns differently when more turns follow: one writes the system message
+// before the last user message, the other writes only the thoughts of the last answer.
 TEST(FolderChat, TemplatesMayRewriteEarlierTurns) {
   EXPECT_THAT(said_in(written(chat_by(golden_jinja("mistral_last")), two_turns("Be"))),
               ElementsAre(" Yes. </s>", " No</s>"));
@@ -95,7 +96,7 @@ TEST(FolderChat, TemplatesMayRewriteEarlierTurns) {
               ElementsAre("Yes. <|im_end|>", "<think>\nso\n</think>\n\nNo<|im_end|>"));
 }
 
-// A generation prompt that opens a thought, which earlier answers are written without.
+// A template whose generation prompt opens a thought. It writes earlier answers without their thoughts.
 constexpr const char* kOpensThought =
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% else %}<|Assistant|>"
     "{{ m.content.split('</think>')[-1] }}<|end|>{% endif %}{% endfor %}"
@@ -105,7 +106,7 @@ TEST(FolderChat, HeadingsAreNoPartOfAnAnswer) {
   json thinks = two_turns();
   thinks[1]["content"] = "hm</think>Yes";
   EXPECT_THAT(said_in(written(chat_by(kOpensThought), thinks)), ElementsAre("Yes<|end|>", "No<|end|>"));
-  // A channel follows the heading, and the last answer has another end.
+  // A channel follows the heading, and the last answer has a different end.
   EXPECT_THAT(said_in(written(chat_by("{% for m in messages %}<|start|>{{ m.role }}"
                                       "{{ '<|channel|>final' if m.role == 'assistant' }}<|message|>{{ m.content }}"
                                       "{{ '<|return|>' if loop.last else '<|end|>' }}{% endfor %}"
@@ -123,7 +124,8 @@ TEST(FolderChat, HeadingsAreNoPartOfAnAnswer) {
               ElementsAre("Yes. ", "Sure<|end|>", "No<|end|>"));
 }
 
-// The result of a call in the same turn has no loss, wherever the template names the function again.
+// The result of a call in the same turn has no loss, even if the template writes the function's name in it
+// again.
 TEST(FolderChat, ResultsOfCallsHaveNoLoss) {
   const std::string line = R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null,
       "tool_calls": [{"function": {"name": "rain", "arguments": {"zone": "north", "days": 2}}}]},

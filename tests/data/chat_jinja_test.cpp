@@ -1,4 +1,4 @@
-// Chat templates in Jinja: what jinja2 itself makes of them (tests/golden/chat).
+// Chat templates in Jinja, compared with the output of jinja2 (tests/golden/chat).
 #include "gantry/data/chat_jinja.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ const std::map<std::string, std::string> kTokens = {{"bos_token", "<s>"}, {"eos_
 
 OrderedJson chat_cases() { return OrderedJson::parse(read_file(kChats + "expected.json")); }
 
-// Parsing takes longer than a chat.
+// Templates are cached, because parsing one takes longer than writing a chat.
 const JinjaTemplate& golden_template(const OrderedJson& expected) {
   static std::map<std::string, JinjaTemplate> parsed;
   const std::string name = expected["template"];

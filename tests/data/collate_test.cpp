@@ -1,4 +1,4 @@
-// Data sets of functions and of torch::data, and batches of samples whose lengths differ.
+// Data sets made from functions and from torch::data, and batches of samples of different lengths.
 #include "gantry/data/collate.h"
 
 #include <gmock/gmock.h>

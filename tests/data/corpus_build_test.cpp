@@ -27,7 +27,7 @@ const std::string kTokenizers = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/
 
 Outcome build(const std::string& arguments) { return run_program(gantry_program() + " data build " + arguments); }
 
-// The documents as text again.
+// Returns the documents, decoded to text.
 std::vector<std::string> documents_of(const std::string& prefix, const std::string& tokenizer) {
   const MegatronFiles files(prefix);
   const auto decoder = load_tokenizer(tokenizer);
@@ -47,7 +47,7 @@ TEST(DataBuild, AFileOrALineIsADocument) {
   const std::string out = scratch / "made/out";
   const Outcome full = build(fmt::format("--tokenizer byte --output {} {} {}", out, text, more));
   ASSERT_EQ(full.exit_code, 0) << full.err;
-  EXPECT_EQ(full.err, "");  // no progress but on a terminal
+  EXPECT_EQ(full.err, "");  // progress is shown only on a terminal
   EXPECT_THAT(full.out, HasSubstr("made/out.bin, "));
   EXPECT_THAT(full.out, HasSubstr("2 documents, 20 tokens of uint16 (byte, vocabulary 256)"));
   EXPECT_THAT(documents_of(out, "byte"), ElementsAre("one\ntwo\r\n\nthree", "four\n"));

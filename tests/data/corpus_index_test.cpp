@@ -1,4 +1,4 @@
-// Which tokens a sample is of: packed documents, and several sources blended.
+// The tokens of a sample: packed documents, and a blend of several sources.
 #include <algorithm>
 #include <cmath>
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ TEST(PackedSequences, SamplesCrossDocuments) {
   EXPECT_THROW(packed.runs(-1), UsageError);
 }
 
-// Against the list of all tokens, which is not made otherwise.
+// Comparison with the list of all tokens, which PackedSequences does not build.
 TEST(PackedSequences, EqualTheRowOfAllTokens) {
   std::uint32_t state = 3;
   for (int round = 0; round < 200; ++round) {
@@ -81,7 +81,7 @@ TEST(PackedSequences, BillionsOfTokensNeedNoList) {
   EXPECT_THAT(packed.runs(last), ElementsAre(TokenRun{999, last * 4096 - 999 * 5'000'000'000LL, 4097}));
 }
 
-// The largest distance of a source from its share, over all prefixes.
+// Returns the largest difference between a source's count and its share, over all prefixes.
 template <class Next>
 double largest_error(const std::vector<double>& weights, std::int64_t items, Next next) {
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -95,7 +95,7 @@ double largest_error(const std::vector<double>& weights, std::int64_t items, Nex
   return error;
 }
 
-// Megatron's choice: the source that is furthest behind.
+// Megatron's choice: the source that is furthest behind its share.
 int most_behind(const std::vector<double>& weights, std::int64_t position, const std::vector<std::int64_t>& counts) {
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
   const auto behind = [&](std::size_t s) {

@@ -1,4 +1,4 @@
-// Megatron's .bin and .idx: what is written is read, and files that lie are refused.
+// Megatron's .bin and .idx files: written data are read back unchanged, and inconsistent files are rejected.
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -131,7 +131,7 @@ TEST(Megatron, FilesThatLieAreRefused) {
     return megatron_fault(scratch / "x");
   };
   EXPECT_EQ(fault_of(good), "no error");
-  EXPECT_EQ(fault_of(good + std::string(5, '\1')), "no error");  // modes
+  EXPECT_EQ(fault_of(good + std::string(5, '\1')), "no error");  // the sequences' modes of multimodal data
   EXPECT_THAT(fault_of(""), HasSubstr("has 0 bytes and does not begin with MMIDIDX"));
   EXPECT_THAT(fault_of(with(good, 0, 'X')), HasSubstr("does not begin with MMIDIDX"));
   EXPECT_THAT(fault_of(with(good, 9, std::uint64_t{2})), HasSubstr("the file has version 2; expected 1"));
@@ -188,7 +188,7 @@ TEST(MegatronWriter, ASecondOneOfThePrefixIsRefused) {
   first.end_document();
   first.finish();
   EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), (TokenIds{1, 2, 3}));
-  write(scratch / "x", TokenType::kUint16, kDocuments);  // the lock went with the name
+  write(scratch / "x", TokenType::kUint16, kDocuments);  // the next .partial file is not locked
   EXPECT_EQ(MegatronFiles(scratch / "x").documents(), 3);
 }
 

@@ -73,7 +73,7 @@ TEST_F(Files, FilesAreTheDocumentsOfTextAndTokens) {
   EXPECT_EQ(numbers, (std::vector<std::int64_t>{1, 2, 3, 4, 2, -100, 4, 5, 0, 0, 1, 1}));
 }
 
-// A process has about 65,530 mappings; fewer stand for them.
+// A process can have about 65,530 mappings. In this test the limit is 3.
 TEST_F(Files, MoreThanCanBeMappedAreReadIdentically) {
   std::vector<std::filesystem::path> files;
   for (int i = 0; i < 20; ++i)

@@ -50,7 +50,7 @@ TEST(ImageLineFaults, AreNamed) {
               HasSubstr("the number of image tokens (263) is 1, but the images of the line have 0"));
 }
 
-// The template writes no images, so that a mark in a text would be at the place of one.
+// The template writes no images, so a mark in a text would be mistaken for the place of an image.
 TEST(ImageLineFaults, AMarkInATextIsNoImage) {
   const ScratchFolder scratch;
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"})

@@ -1,4 +1,5 @@
-// Pictures: their files, sizes, crops and numbers beside Pillow's and torchvision's, and folders of them.
+// Images: files, sizes, crops and normalised values compared with those of Pillow and torchvision, and
+// directories of images.
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -29,7 +30,7 @@ std::uint64_t fnv(const std::vector<std::uint8_t>& bytes) {
   return value;
 }
 
-// The bytes of each file, and of each crop that is resized, are Pillow's: no tolerance.
+// The pixels of each file and of each resized crop are identical to Pillow's, without a tolerance.
 TEST(Images, HaveTheBytesOfPillow) {
   std::ifstream table(kPictures + "/expected.tsv");
   const Image picture = read_image(kPictures + "/rgb.png");
@@ -65,8 +66,9 @@ std::vector<float> numbers_of(const Image& view, const ImageSettings& settings) 
 
 double sum_of(const std::vector<float>& numbers) { return std::accumulate(numbers.begin(), numbers.end(), 0.0); }
 
-// torchvision's Resize(16), CenterCrop(12), ToTensor and Normalize, computed with Pillow and numpy in float32; and
-// Resize((12, 12)) by bicubic sums. Equal but for rounding: 1e-6 of a number, 1e-4 of the sum of 432.
+// Expected values: torchvision's Resize(16), CenterCrop(12), ToTensor and Normalize, computed with Pillow and
+// numpy in float32, and Resize((12, 12)) with bicubic sums. Tolerances for rounding: 1e-6 for one value, 1e-4
+// for the sum of 432 values.
 TEST(Images, AreNormalisedAsTorchvisionDoes) {
   ImageSettings settings{
       .size = 12, .shorter_side = 16, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
@@ -88,7 +90,7 @@ TEST(Images, AreNormalisedAsTorchvisionDoes) {
   EXPECT_NEAR(full[(12 + 4) * 12 + 9], -0.11372548341751099, 1e-6);
 }
 
-// By the seed and the place alone, and within torchvision's bounds.
+// A crop depends only on the seed and the position, and is within torchvision's bounds.
 TEST(Images, CropsAreDrawnWithinTheirBounds) {
   double area = 0;
   int flips = 0;
@@ -103,16 +105,16 @@ TEST(Images, CropsAreDrawnWithinTheirBounds) {
     flips += drawn_flip(0.5, 7, place);
     corners.insert({box.left, box.top});
   }
-  EXPECT_NEAR(area, 0.434, 0.02);  // the mean of 20000 of torchvision's: large ones fit less often
+  EXPECT_NEAR(area, 0.434, 0.02);  // the mean of 20000 crops of torchvision: large crops fit less often
   EXPECT_NEAR(flips, kDraws / 2, 100);
   EXPECT_GT(corners.size(), 1500u);
   EXPECT_EQ(drawn_crop(400, 300, {}, 7, 5).left, drawn_crop(400, 300, {}, 7, 5).left);
-  // Nothing fits into a line: the centre of a ratio that is allowed.
+  // No crop fits into a line of pixels, so the crop is the centre with an allowed ratio.
   const ImageBox line = drawn_crop(1000, 3, {}, 7, 0);
   EXPECT_EQ(std::tuple(line.left, line.top, line.width, line.height), std::tuple(498, 0, 4, 3));
 }
 
-// Other bounds than torchvision's, as data.crop_scale, data.crop_ratio and data.flip give them.
+// Bounds that differ from torchvision's, as set by data.crop_scale, data.crop_ratio and data.flip.
 TEST(Images, CropsAndFlipsKeepToWhatIsAsked) {
   const ImageSettings narrow{.crop_scale = {0.25, 0.36}, .crop_ratio = {0.5, 0.5}};
   int flips = 0;
@@ -125,7 +127,7 @@ TEST(Images, CropsAndFlipsKeepToWhatIsAsked) {
     flips += drawn_flip(0.2, 7, place);
   }
   EXPECT_NEAR(flips, 200, 40);
-  // Bounds that nothing can keep to: the centre, of at least a pixel.
+  // No crop is within these bounds, so the crop is the centre, with a height of one pixel.
   const ImageBox line = drawn_crop(4, 3, {.crop_ratio = {1e6, 1e7}}, 7, 0);
   EXPECT_EQ(std::tuple(line.left, line.top, line.width, line.height), std::tuple(0, 1, 4, 1));
 }
@@ -160,7 +162,7 @@ class ImageFolders : public ::testing::Test {
     fs::create_directories(fs::path(scratch_ / as).parent_path());
     fs::copy_file(kPictures + "/" + file, scratch_ / as);
   }
-  // Two classes of two and three pictures.
+  // Writes two classes with two and three images.
   void fill() {
     put("rgb.png", "set/ant/b.png");
     put("grey.jpg", "set/ant/a/x.JPG");
@@ -202,8 +204,8 @@ TEST_F(ImageFolders, LabelsAreTheNamesInOrder) {
   }
 }
 
-// The batches of three replicas, one after the other, and those after a stop, are those of one; each pass has crops of
-// its own.
+// The batches of three replicas, concatenated, and the batches after a restart are the same as those of one
+// replica. Each epoch has different crops.
 TEST_F(ImageFolders, BatchesAreTheSameInEveryLayoutAndAfterAStop) {
   fill();
   const auto batches = [&](int replicas, std::int64_t position, int steps) {
@@ -240,7 +242,7 @@ TEST_F(ImageFolders, FaultsAreOneLineWithTheFile) {
   EXPECT_THAT(refusal(), HasSubstr("set/ant/c.webp: the file name does not have the extension of a JPEG or PNG image"));
 }
 
-// A truncated or damaged file gives an image or one line, and nothing else.
+// Reading a truncated or damaged file gives either an image or an error of one line.
 TEST_F(ImageFolders, BrokenFilesAreOneLine) {
   const auto outcome = [&](const std::string& bytes) -> std::string {
     try {
@@ -271,7 +273,7 @@ TEST_F(ImageFolders, BrokenFilesAreOneLine) {
   EXPECT_THAT(outcome(huge), HasSubstr("65500 x 65500 = 4290250000 pixels are more than 178956970"));
 }
 
-// A line of pixels: its shorter side resized to 224 would make gigabytes of it.
+// If the shorter side of a line of pixels were resized to 224, the image would take gigabytes.
 TEST(Images, LinesAreNotMadePictures) {
   const Image line(65536, 1);
   EXPECT_EQ(resize_fault(line, {.size = 224, .shorter_side = 224}),
@@ -281,7 +283,7 @@ TEST(Images, LinesAreNotMadePictures) {
   EXPECT_EQ(size_fault(65537, 1), "a side of 65537 pixels is longer than 65536");
 }
 
-// Keys of data take the place of the processor's, one by one; sizes have to agree with the model's and each other.
+// Keys of `data` replace the processor's settings one by one. Sizes must match the model and each other.
 TEST_F(ImageFolders, KeysTakeThePlaceOfTheProcessors) {
   const auto asked = [&](const std::string& keys, int size = 224) {
     const Config config =

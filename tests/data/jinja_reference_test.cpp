@@ -1,5 +1,5 @@
-// Published chat templates over conversations of each kind, compared with jinja2 itself. They are in chat_templates/ of
-// the folder GANTRY_REFERENCE_FILES, which is not part of the repository.
+// Published chat templates over conversations of each kind, compared with jinja2 itself. They are in
+// chat_templates/ of the directory GANTRY_REFERENCE_FILES, which is not part of the repository.
 #include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The loader: its cursor, batches prepared ahead, ranks that read nothing, a shorter last batch.
+// The loader: its position, prefetched batches, ranks that do not read data, and a shorter last batch.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sample i is the numbers i, i, ...; sample `broken` can't be read.
+// Every token of sample i is i. Sample `broken` cannot be read.
 class Numbers final : public Dataset {
  public:
   explicit Numbers(std::int64_t size, std::int64_t broken = -1) : size_(size), broken_(broken) {}
@@ -45,7 +45,8 @@ std::vector<std::int64_t> samples_of(const Batch& batch) {
   return {first.data_ptr<std::int64_t>(), first.data_ptr<std::int64_t>() + first.size(0)};
 }
 
-// `steps` global batches from where the loaders of all replicas stand, put together.
+// Returns the samples of `steps` global batches from `position` on, in the order of steps and replicas.
+// Advances `position`.
 std::vector<std::int64_t> run(const std::shared_ptr<const Dataset>& data, DataLoaderOptions options, int replicas,
                               int steps, std::int64_t& position) {
   std::vector<std::int64_t> seen;
@@ -74,9 +75,9 @@ TEST(DataLoader, TheCursorGoesOnExactlyWithOtherBatchesAndReplicas) {
     };
     go_on(8, 1, 3);   // 24
     go_on(4, 2, 3);   // 36
-    go_on(10, 3, 2);  // 56: 36 is no multiple of 10
+    go_on(10, 3, 2);  // 56: 36 is not a multiple of 10
     go_on(7, 2, 1);   // 63
-    go_on(50, 4, 2);  // 163: over the end of the data
+    go_on(50, 4, 2);  // 163: beyond the end of the data
     EXPECT_EQ(position, 163);
     std::int64_t from_start = 0;
     EXPECT_EQ(seen, run(data, {.global_batch = 1}, 1, 163, from_start));
@@ -94,7 +95,7 @@ TEST(DataLoader, PrefetchedBatchesAreTheSame) {
       EXPECT_TRUE(torch::equal(got.tensors.at("labels"), expected.tensors.at("labels")));
       EXPECT_EQ(ahead.position(), plain.position());
     }
-    ahead.seek(12);  // drops what was prepared
+    ahead.seek(12);  // discards the prefetched batches
     EXPECT_EQ(samples_of(ahead.next()), samples_of(plain.batch(2)));
   }
 }
@@ -112,7 +113,7 @@ TEST(DataLoader, AFaultIsReportedAtItsBatchAndAgain) {
   }
 }
 
-// A slow data set whose samples wait until this number of them are read at the same time.
+// A slow data set. Each read waits until `together` reads run at the same time.
 class Together final : public Dataset {
  public:
   Together(std::int64_t size, int together, std::int64_t broken) : size_(size), together_(together), broken_(broken) {}
@@ -256,7 +257,7 @@ TEST(DataLoader, EntriesAreAsTheDatasetSays) {
   EXPECT_THROW(DataLoader(mixed, {}).next(), UsageError);
 }
 
-// A sample is an image of [2, 3] reals, its brightness and a class.
+// A sample is an image of [2, 3] real numbers, its brightness and a class.
 class Pictures final : public Dataset {
  public:
   explicit Pictures(bool reads = true) : reads_(reads) {}
@@ -302,7 +303,8 @@ TEST(DataLoader, EntriesHaveTheirTypesAndShapes) {
   EXPECT_THROW(DataLoader(crooked, {}).next(), UsageError);
 }
 
-// Samples 0 to 4 of every type: a number each, a row, an image and nothing; what is read is what was given.
+// Five samples of every dtype: a number each, a row, an image and an empty row. The values are read back
+// unchanged.
 TEST(TensorDataset, EveryTypeAndShapeGoesThrough) {
   TensorDict samples;
   for (const auto& facts : kNumberTypes) {

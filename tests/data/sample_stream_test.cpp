@@ -1,4 +1,4 @@
-// Loaders of streams: batches for any number of replicas, ends, places, and errors.
+// Loaders of streams: batches for any number of replicas, ends of streams, saved places, and errors.
 #include "gantry/data/sample_stream.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ TEST(SampleStreams, ContinueAtAPlaceWithOtherBatchesAndReplicas) {
     (void)first.next();
     const LoaderPlace place = first.place();
     EXPECT_EQ(samples_of(first.next()), "2 3 102 103 201 301 ");
-    EXPECT_FALSE(first.is_at_end());  // the batch in advance is not part of the place
+    EXPECT_FALSE(first.is_at_end());  // the saved place excludes the prefetched batch
     EXPECT_EQ(place.position, 6);
     EXPECT_EQ(first.place().position, 12);
     first.seek(place);

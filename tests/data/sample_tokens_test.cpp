@@ -33,7 +33,7 @@ std::vector<std::int64_t> part_of(const Dataset& data, std::int64_t index, const
   return {};
 }
 
-// A token is the label at the place of the one before it. `joined`: documents are one row of tokens.
+// The label at the place of a token is the next token. `joined`: documents are one row of tokens.
 void expect_shown_labels(const Dataset& data, std::int64_t index, bool joined) {
   const auto tokens = data.tokens_of(index);
   const auto ids = part_of(data, index, "input_ids"), labels = part_of(data, index, "labels");

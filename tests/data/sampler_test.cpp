@@ -1,4 +1,4 @@
-// The order of samples: each once an epoch, whatever the layout and wherever a run begins.
+// The order of samples: each sample occurs once per epoch, in every layout and from every starting position.
 #include "gantry/data/sampler.h"
 
 #include <gtest/gtest.h>
@@ -111,7 +111,8 @@ class SourcedNumbers final : public Dataset {
   std::int64_t source_, size_;
 };
 
-// The samples that a run sees: with these batches and replicas, from a restart at `from`.
+// Returns the samples that a run reads with this batch size and number of replicas, after a restart at
+// `from`.
 std::vector<std::int64_t> order_of(const SampleSource& source, std::int64_t batch, int replicas, std::int64_t from,
                                    std::int64_t to) {
   std::vector<std::int64_t> order;

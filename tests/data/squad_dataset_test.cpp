@@ -1,4 +1,4 @@
-// SQuAD's windows as samples.
+// The windows of SQuAD as samples.
 #include "gantry/data/squad_dataset.h"
 
 #include <gmock/gmock.h>

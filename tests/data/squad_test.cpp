@@ -1,4 +1,5 @@
-// Question answering on SQuAD-format JSON, against Hugging Face and the official evaluation: tests/golden/squad.
+// Question answering on JSON in SQuAD's format, compared with Hugging Face and the official evaluation:
+// tests/golden/squad.
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -42,7 +43,7 @@ class File : public ::testing::Test {
       (fs::path(::testing::TempDir()) / ("gantry_squad_" + std::to_string(::getpid()) + ".json")).string();
 };
 
-// One paragraph with the context "né Paris" and these questions.
+// Returns a file of one paragraph with the context "né Paris" and these questions.
 std::string with_questions(const std::string& questions) {
   return R"({"data": [{"paragraphs": [{"context": "né Paris", "qas": [)" + questions + "]}]}]}";
 }
@@ -121,7 +122,7 @@ TEST_F(File, BadFilesAreRefusedWithTheirPlace) {
   EXPECT_THROW(read_squad(::testing::TempDir()), InputError);
 }
 
-// An article with one question, whose context is its own.
+// Returns an article with a context of its own and one question.
 std::string article(int number) {
   return fmt::format(R"({{"title": "t", "paragraphs": [{{"context": "text {0}", "qas": [)"
                      R"({{"id": "q{0}", "question": "?", "answers": [{{"text": "text", "answer_start": 0}}]}}]}}]}})",
@@ -140,7 +141,7 @@ TEST_F(File, ArticlesAreHandedOutOneByOneAndLetGo) {
     EXPECT_EQ(example.id, "q" + std::to_string(taken++));
   };
   EXPECT_EQ(read_squad(path_, take).questions, 50);
-  // What comes before the place where a file ends too early has been handed out by then.
+  // If the file ends too early, the questions before its end have already been passed on.
   std::ofstream(path_, std::ios::binary) << bytes;
   taken = 0;
   EXPECT_THROW(read_squad(path_, take), InputError);
@@ -184,7 +185,7 @@ TEST(Squad, AQuestionThatLeavesNoRoomIsNamed) {
   }
 }
 
-// Logits of every window, by a rule.
+// Logits of every window, computed by the given functions.
 class Logits {
  public:
   template <class Start, class End>
@@ -217,7 +218,8 @@ TEST(Squad, TheRightLogitsScore100) {
   };
   const Logits logits(features, at(&SquadFeature::start_position), at(&SquadFeature::end_position));
   const auto predictions = predict_squad(data, features, logits.views(), {.may_be_impossible = true});
-  // A window without the answer says [CLS], as strongly as the one that has it says where.
+  // The logits for [CLS] in a window without the answer are as large as the logits of the answer in the
+  // window that contains it.
   EXPECT_EQ(predictions.at("q6").text, "");
   EXPECT_EQ(predictions.at("q6").n_best.front().text, "");
   EXPECT_EQ(predictions.at("q3").text, "\ud55c\uad6d\uc5b4 \u4e16\u754c");
@@ -239,7 +241,7 @@ TEST(Squad, PredictionsEqualAPlainSearch) {
     const Logits logits(features, draw, draw);
     const auto predictions = predict_squad(data, features, logits.views(), {.n_best = 4, .max_answer_length = longest});
     for (std::size_t e = 0; e < data.examples.size(); ++e) {
-      std::map<std::pair<std::int64_t, std::int64_t>, float> scores;  // of each span its best
+      std::map<std::pair<std::int64_t, std::int64_t>, float> scores;  // the best score of each span
       for (std::size_t i = 0; i < features.size(); ++i) {
         if (features[i].example != static_cast<std::int64_t>(e)) continue;
         const Encoding& window = features[i].encoding;

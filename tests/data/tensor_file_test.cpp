@@ -1,4 +1,4 @@
-// data.format tensors: what a safetensors file of batch entries gives, and how it is refused.
+// data.format tensors: the entries of a safetensors file, and the errors for invalid files.
 #include "gantry/data/tensor_file.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST_F(TensorFiles, EntriesHaveTheirNamesTypesAndShapes) {
   EXPECT_EQ(source.sequence_length, 4);
   const Loader loader(source, {.shuffle = false});
   ASSERT_EQ(loader.samples(), 3);
-  const Batch batch = loader.batch(1, 3);  // the last one begins anew
+  const Batch batch = loader.batch(1, 3);  // the last batch continues with the first sample
   const torch::Tensor order = torch::tensor({1, 2, 0});
   EXPECT_TRUE(torch::equal(batch.tensors.at("pixel_values"), pixels.index_select(0, order)));
   EXPECT_TRUE(torch::equal(batch.tensors.at("labels"), classes.index_select(0, order)));

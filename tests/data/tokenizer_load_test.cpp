@@ -1,4 +1,4 @@
-// Files of tokenizers that are broken, hostile or of another kind.
+// Tokenizer files that are broken, hostile or of another kind.
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -25,7 +25,8 @@ std::string fault(const std::string& path) {
   return testing::thrown_by<InputError>([&] { load_tokenizer(path); });
 }
 
-// Llama 3's golden with one value changed: {"/model/vocab", ...} by JSON pointer.
+// Returns the error for Llama 3's golden file with one value changed. `pointer` is a JSON pointer such as
+// /model/vocab.
 std::string fault_with(const std::string& pointer, const json& value) {
   const ScratchFolder scratch;
   json file = json::parse(read_file(kTokenizerFolders + "llama3/tokenizer.json"));
@@ -105,7 +106,7 @@ TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
   EXPECT_EQ(load_tokenizer(scratch.path())->size(),
             load_tokenizer(kTokenizerFolders + "sentence/unigram.model")->size());
   scratch.write("tokenizer.json", R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0]]}})");
-  EXPECT_EQ(load_tokenizer(scratch.path())->size(), 1);  // as beside T5's model
+  EXPECT_EQ(load_tokenizer(scratch.path())->size(), 1);  // tokenizer.json has priority, as for T5
   fs::copy(kTokenizerFolders + "llama3/tokenizer.json", scratch / "tokenizer.json",
            fs::copy_options::overwrite_existing);
   EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "byte-level BPE");
@@ -130,7 +131,7 @@ TEST(LoadTokenizer, Gpt2FilesTakeTheirConfigsTokens) {
   EXPECT_THAT(fault(scratch.path()), HasSubstr("0 is '<mark>' here and '!' in the vocabulary"));
 }
 
-// The same of a tokenizer whose tokens are characters.
+// The same for a tokenizer whose tokens consist of characters, not of bytes.
 std::string piece_fault_with(const std::string& kind, const std::string& pointer, const json& value) {
   const ScratchFolder scratch;
   json file = json::parse(read_file(kTokenizerFolders + "kinds/" + kind + "/tokenizer.json"));
@@ -197,7 +198,7 @@ TEST(LoadTokenizer, TheDirectorysFlagsReplaceThePostProcessor) {
   EXPECT_EQ(around(R"({"add_bos_token": true, "bos_token": "<pad>"})").before, TokenIds{0});
 }
 
-// An id that vocab.json leaves out, and an added token takes.
+// vocab.json leaves out an id, and an added token uses it.
 TEST(LoadTokenizer, AnAddedTokenInAGapIsFoundByItsOwnText) {
   const ScratchFolder scratch;
   for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, scratch / name);
@@ -209,7 +210,7 @@ TEST(LoadTokenizer, AnAddedTokenInAGapIsFoundByItsOwnText) {
   scratch.write("tokenizer_config.json", R"({"pad_token": "<mark>"})");
   const auto tokenizer = load_tokenizer(scratch.path());
   EXPECT_EQ(tokenizer->special().padding, gap);
-  // A zero byte began the empty text of the gap, which was then found for ever.
+  // The id without a text must not match a zero byte.
   const std::string text("a\0<mark>\0b", 10);
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
   EXPECT_THAT(tokenizer->encode(text), ::testing::Contains(gap));
@@ -226,7 +227,8 @@ TEST(LoadTokenizer, ASentencePieceDirectoryFindsTheAddedTokens) {
   EXPECT_EQ(tokenizer->special().padding, size);
   EXPECT_EQ(tokenizer->encode("<mark></s>"), (TokenIds{size, 2}));
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("the<mark>dogs</s> x")), "the<mark>dogs</s> x");
-  // The file by itself is SentencePiece's own, whose control symbols are never found in text.
+  // If the file is loaded without its directory, it is a plain SentencePiece model, whose control symbols are
+  // never found in text.
   EXPECT_GT(load_tokenizer(scratch / "tokenizer.model")->encode("</s>").size(), 1u);
 }
 

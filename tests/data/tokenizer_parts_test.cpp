@@ -1,5 +1,5 @@
-// Every part of a tokenizer.json against Hugging Face's tokenizers: tests/golden/tokenizers/parts.json, and the files
-// of published models that GANTRY_REFERENCE_FILES names.
+// Every part of a tokenizer.json, compared with Hugging Face's tokenizers:
+// tests/golden/tokenizers/parts.json, and the files of published models that GANTRY_REFERENCE_FILES names.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

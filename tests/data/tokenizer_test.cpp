@@ -1,4 +1,4 @@
-// Tokenizers against Hugging Face's and SentencePiece's own: tests/golden/tokenizers.
+// Tokenizers compared with those of Hugging Face and SentencePiece: tests/golden/tokenizers.
 #include "gantry/data/tokenizers/tokenizer.h"
 
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ TEST_P(Tokenizers, CountTheTokensBeforePlaces) {
     ASSERT_EQ(TokenIds(ids.begin() + 1, ids.end()), tokenizer->encode(text)) << entry["name"];
     ASSERT_EQ(counts.size(), places.size());
     for (std::size_t i = 0; i < places.size(); ++i) {
-      // Without the end of a special token, the text before the token may have other tokens too.
+      // Within a special token, the text before the place may have different tokens.
       const std::size_t open = text.rfind('<', places[i] - 1), close = text.find_first_of("<>", places[i]);
       const bool is_within = places[i] > 0 && open != std::string::npos && text.find('>', open) >= places[i] &&
                              close != std::string::npos && text[close] == '>';
@@ -75,7 +75,7 @@ TEST_P(Tokenizers, CountTheTokensBeforePlaces) {
   EXPECT_GE(compared, 100);
 }
 
-// Twice the same text, so that the second comes from the cache, and from several threads.
+// Encodes each text again, so that the tokens come from the cache, and on several threads.
 TEST_P(Tokenizers, GiveTheSameIdsAgainAndOnEveryThread) {
   const auto tokenizer = load_tokenizer(kTokenizerGoldens + GetParam());
   std::string text;
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(All, Tokenizers,
                            return name;
                          });
 
-// What Hugging Face makes of the same texts with tokenizers of every kind, most of all with special and added tokens.
+// Comparison with Hugging Face for tokenizers of every kind, mainly for texts with special and added tokens.
 class TokenizerKinds : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerKinds, EqualHuggingFaces) {
@@ -167,7 +167,7 @@ TEST(TextPattern, HostilePatternsEnd) {
   EXPECT_EQ(split(TextPattern("(?:a|b|cc)+"), std::string(1'000'000, 'a')).size(), 1u);
 }
 
-// Text of letters, digits, marks, blanks and all that patterns name.
+// Returns a random text of letters, digits, marks, blanks and other characters that the patterns distinguish.
 std::string random_text(std::uint32_t& state) {
   static const std::vector<std::string> kPieces = {
       "a",      "B",          "s",          "'",      "'s",      "'S",           "'\u017f",
@@ -212,7 +212,7 @@ TEST(MergeTable, LongPiecesMergeAsShortOnes) {
   for (int round = 0; round < 300; ++round) {
     std::vector<std::int32_t> symbols;
     for (int i = 0; i < 1 + round; ++i) symbols.push_back((state = state * 1664525 + 1013904223) >> 30 ? 0 : 1);
-    // The definition: the leftmost pair of the lowest rank, again and again.
+    // By definition, the leftmost pair of the lowest rank is merged, repeatedly.
     std::vector<std::int32_t> want = symbols;
     for (std::size_t rank = 0; rank < merges.size();) {
       const auto& [left, right, result] = merges[rank++];
@@ -230,7 +230,7 @@ TEST(MergeTable, LongPiecesMergeAsShortOnes) {
 
 TEST(Tokenizer, BytesAreTheirOwnTokens) {
   const auto tokenizer = load_tokenizer("bytes");
-  EXPECT_EQ(load_tokenizer("byte")->kind(), tokenizer->kind());  // as it was called
+  EXPECT_EQ(load_tokenizer("byte")->kind(), tokenizer->kind());  // its former name
   const std::string bytes("a\0\xff\xe4", 4);
   EXPECT_EQ(tokenizer->encode(bytes), (TokenIds{97, 0, 255, 228}));
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(bytes)), bytes);

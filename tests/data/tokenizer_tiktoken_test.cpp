@@ -1,4 +1,4 @@
-// Files of tiktoken's ranks, against the package tiktoken: tests/golden/tokenizers/tiktoken.
+// Files of tiktoken's ranks, compared with the package tiktoken: tests/golden/tokenizers/tiktoken.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// WordPiece against Hugging Face's BertTokenizerFast: tests/golden/word_piece.
+// WordPiece compared with Hugging Face's BertTokenizerFast: tests/golden/word_piece.
 #include "gantry/data/word_piece.h"
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// train.device_graphs: what is recorded and replayed gives the bits of what is run, and what can't be recorded is
-// refused by name.
+// train.device_graphs: replays of captured CUDA graphs are bitwise identical to normal execution. Operations
+// that cannot be captured are rejected with an error that names them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -34,7 +34,7 @@ struct GraphCase {
   double clip = 0.5;
   std::string recompute = "none";
   bool has_mask = false;
-  bool mean = false;  // a criterion that knows nothing of labels
+  bool mean = false;  // a criterion that ignores no labels and returns a mean
   int lora = 0;       // the rank of adapters
   bool has_events = false;
   std::int64_t logit_limit = 0;  // bytes; 0: the default
@@ -59,18 +59,19 @@ Config graph_config(const GraphCase& one, bool graphs) {
 
 struct GraphBatch {
   std::int64_t step = 0;
-  std::int64_t samples = 6;  // of all replicas
+  std::int64_t samples = 6;  // total of all replicas
   std::int64_t tokens = kTokens;
 };
 
-// Of a replica. Some labels do not count, of each step others, unless the criterion is a mean.
+// Returns the batch of one replica. Some labels are ignored, different ones in each step, unless the
+// criterion returns a mean.
 Batch graph_batch(const ProcessGroupMesh& mesh, const GraphBatch& what, const GraphCase& one) {
   const auto& [step, samples, tokens] = what;
   const torch::Tensor ids = (torch::arange(samples * tokens).pow(2) * (step + 3) + step).remainder(kVocabulary);
   torch::Tensor labels = (ids * 5 + 1).remainder(kVocabulary);
   if (!one.mean) labels = labels.masked_fill((ids + step).remainder(5) == 0, -100);
   TensorDict tensors{{"input_ids", ids.view({samples, tokens})}, {"labels", labels.view({samples, tokens})}};
-  if (one.has_mask) {  // which hides something in every other step
+  if (one.has_mask) {  // masks the last two tokens in every other step
     torch::Tensor mask = torch::ones({samples, tokens}, torch::kInt64);
     if (step % 2 == 1) mask.narrow(1, tokens - 2, 2).zero_();
     tensors.set("attention_mask", mask);
@@ -84,7 +85,7 @@ Batch graph_batch(const ProcessGroupMesh& mesh, const GraphBatch& what, const Gr
   return batch;
 }
 
-// It keeps a table from call to call, as modules do, and lets go of it where texts have another length.
+// Keeps a table between calls, as modules do, and replaces it if the sequence length changes.
 Criterion mean_of_all() {
   const auto table = std::make_shared<torch::Tensor>();
   return Criterion([table](const TensorDict& outputs, const TensorDict& batch) -> Loss {
@@ -101,7 +102,7 @@ Criterion mean_of_all() {
 struct Trained {
   std::vector<double> losses;
   TensorDict weights;
-  std::int64_t kernels = 0, replays = 0;  // of rank 0's device in the last step, without the optimizer's
+  std::int64_t kernels = 0, replays = 0;  // rank 0's device in the last step, without the optimizer
 };
 
 class GraphRun {
@@ -118,7 +119,8 @@ class GraphRun {
     boosted_.model->train();
   }
 
-  // With a learning rate of its own, and evaluations of longer and shorter texts after some.
+  // Every step has a different learning rate. Some steps are followed by an evaluation with shorter or longer
+  // sequences.
   void step(int number) {
     boosted_.optimizer->set_lr(1e-2 / (1 + number));
     if (one_.has_events) event(number);
@@ -143,7 +145,8 @@ class GraphRun {
   }
 
  private:
-  // Before a step: a parameter is frozen and comes back, a step is given up, another call adds to a step's gradients.
+  // Events before a step: parameters are frozen or trained again, a step is aborted, or another call adds to
+  // the step's gradients.
   void event(int number) {
     if (number == 4 || number == 8)
       for (const auto& held : boosted_.model->stage_module().parameters)
@@ -232,7 +235,7 @@ TEST(DeviceGraphs, StoreFullLogitsOfAnySize) {
   EXPECT_EQ(full.losses, limited.losses);
 }
 
-// Frozen parameters, calls that add, steps that are given up, in the midst of what is recorded.
+// Parameters are frozen, calls add to the gradients and steps are aborted, between captures and replays.
 TEST(DeviceGraphs, GiveTheBitsOfARunWithEvents) {
   expect_same_bits({.run = {.precision = "float32"}, .has_events = true}, "one rank");
   expect_same_bits({.policy = "gpt2",
@@ -241,7 +244,7 @@ TEST(DeviceGraphs, GiveTheBitsOfARunWithEvents) {
                    "replicas");
 }
 
-// Two steps after a checkpoint that was loaded, in the run that has made it after others, and in a new one.
+// Steps after a checkpoint is loaded, in the run that saved it and then continued, and in a new run.
 TEST(DeviceGraphs, GoOnFromACheckpoint) {
   const ScratchFolder scratch;
   std::vector<TensorDict> ends;
@@ -289,7 +292,7 @@ TEST(DeviceGraphs, TheHostGivesAFewCommandsInPlaceOfKernels) {
   EXPECT_LT(5 * trained(one, true).kernels, trained(one, false).kernels);
 }
 
-// One rank that trains for some steps; the line that it ends with.
+// Trains on one rank for some steps. Returns the error that the run ends with.
 std::string refusal_of(const Config& config, const Criterion& criterion = {}) {
   ::testing::internal::CaptureStderr();
   EXPECT_NE(launch_on_devices(config,
@@ -357,7 +360,8 @@ TEST_P(RecordedStream, RunsWhenItIsReplayedAsOftenAsItIs) {
   EXPECT_EQ(sum.sum().item<float>(), 36);
 }
 
-// What is freed within is spoilt by each replay: another recording of the pool that was given the memory sees it.
+// A replay overwrites the memory that was freed within its capture. Another capture that got this memory from
+// the pool then has NaN in it.
 TEST_P(RecordedStream, MemoryThatTwoRecordingsShareByMistakeHasNoNumbers) {
   const torch::Tensor given = torch::ones({3}, on_device_);
   torch::Tensor kept;

@@ -1,5 +1,5 @@
-// Operators of our own on pretended devices: the dispatcher finds them as it does on a device that is there, and what
-// they give is the CPU's.
+// Gantry's own operators on fake devices. The dispatcher finds them as on a real device, and their results
+// are those of the CPU.
 #include <gtest/gtest.h>
 
 #include <torch/library.h>
@@ -25,7 +25,7 @@ class KernelsOnDevice : public ::testing::TestWithParam<KernelTiming> {
   }
   void TearDown() override { set_kernel_timing(KernelTiming::kAtOnce); }
 
-  // Nothing came from the host, and the host waited for nothing.
+  // Checks that no data came from the host, and that the host waited for no result.
   static void expect_computed_there() {
     const DeviceCounts counts = device_counts(1);
     EXPECT_GT(counts.kernels, 0);
@@ -52,7 +52,8 @@ TEST_P(KernelsOnDevice, DropoutMasksAreDrawnThere) {
   }
 }
 
-// Without a copy on the host: as CUDA's assertion, the error comes with the device's work.
+// The tokens are not copied to the host. As with CUDA's assertions, the error appears when the device does
+// the work.
 TEST_P(KernelsOnDevice, TokensAndLabelsOfTheDeviceAreCheckedThere) {
   const auto waits = [&](const std::function<void()>& call) {
     call();
@@ -100,7 +101,7 @@ TEST_P(KernelsOnDevice, InitialWeightsAreDrawnThere) {
   }
 }
 
-// Gradient and sum of a loss over rows of which some do not count, with padding columns.
+// Returns the sum and the gradient of a loss with ignored rows and with padding columns.
 std::vector<torch::Tensor> loss_on(torch::Device device, torch::ScalarType type) {
   torch::Tensor logits = (torch::arange(4 * 3 * 11, torch::kFloat32).sin() * 4).view({4, 3, 11}).to(type);
   logits = logits.to(device).requires_grad_();
@@ -193,7 +194,7 @@ TEST_P(KernelsOnDevice, SumsOverRanksAreTakenThere) {
   }
 }
 
-// Stands for CUDA's product of half precisions into float32.
+// Replaces CUDA's matrix multiplication of half precisions with a float32 result.
 int products = 0;
 at::Tensor& float_product(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, at::ScalarType,
                           const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
@@ -224,7 +225,7 @@ TEST_P(KernelsOnDevice, WeightGradientsAreSummedInFloat32WhereTheDeviceCan) {
   EXPECT_GT((rounded - expected).abs().max().item<float>(), 1e-2);
 }
 
-// What reads other elements of the tensor is made on the host and copied.
+// An initialisation that reads other elements of the tensor runs on the host, and its result is copied.
 TEST_P(KernelsOnDevice, WeightsThatNeedTheFullTensorAreTheSame) {
   const auto made = [](torch::Device device) {
     torch::Tensor tensor;

@@ -1,6 +1,6 @@
-// Communication behind computation, as an order of events on pretended devices: an operation of NCCL is held back on
-// its stream until a kernel that should run beside it has run, which it never does where the program waits for the
-// operation.
+// Overlap of communication and computation, tested by the order of events on fake devices. An NCCL operation
+// is held back on its stream until a kernel that should run at the same time has run. That kernel never runs
+// if the program waits for the operation.
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -20,7 +20,8 @@
 namespace gantry::testing {
 namespace {
 
-// Of each device that is watched the operations of that kind which `held` says by their number since then.
+// Holds back operations of one kind on each watched device. `held` selects them by their number since
+// watch(). `extra` is the kernel that has to run meanwhile.
 class HeldBack {
  public:
   HeldBack(std::string kind, std::function<bool(int)> held, std::string extra)
@@ -31,14 +32,14 @@ class HeldBack {
   HeldBack(const HeldBack&) = delete;
   HeldBack& operator=(const HeldBack&) = delete;
 
-  // From here on, on the calling rank's device.
+  // Starts to watch the calling rank's device.
   void watch(const World& world) {
     const auto device = world.device().index();
     c10::impl::getDeviceGuardImpl(kPretendType)->synchronizeDevice(device);
     const std::lock_guard lock(mutex_);
     devices_[device].watched = true;
   }
-  // To here, where the device is through with all of it.
+  // Waits until the device has finished its work, and stops watching it.
   void leave(const World& world) {
     const auto device = world.device().index();
     c10::impl::getDeviceGuardImpl(kPretendType)->synchronizeDevice(device);
@@ -46,7 +47,8 @@ class HeldBack {
     devices_[device].watched = false;
   }
 
-  // How many were held, and of those how many had a kernel beside them between being given and being begun.
+  // `held`: number of operations that were held back. `hidden`: those for which the kernel ran after the
+  // operation was submitted and before it began.
   struct Counts {
     int held = 0, hidden = 0;
   };
@@ -60,11 +62,11 @@ class HeldBack {
   }
 
  private:
-  static constexpr std::chrono::seconds kLongest{3};  // where nothing runs beside it
+  static constexpr std::chrono::seconds kLongest{3};  // time limit if the kernel does not run
 
   struct OfDevice {
     bool watched = false;
-    std::vector<bool> extra;  // of each operation: whether a kernel has run beside it
+    std::vector<bool> extra;  // per operation: the kernel has run since its submission
     int begun = 0;
     Counts counts;
     std::map<std::string, std::set<int>> streams;
@@ -96,7 +98,7 @@ class HeldBack {
 };
 
 bool the_first(int number) { return number == 0; }
-bool all_but_the_fourth(int number) { return number < 3; }  // of four pieces: behind the last one nothing is computed
+bool all_but_the_fourth(int number) { return number < 3; }  // no computation follows the last piece
 bool all_but_the_first(int number) { return number > 0; }
 
 void expect_hidden(HeldBack& operations, int devices, int held) {
@@ -131,7 +133,7 @@ nn::Linear split_linear(std::int64_t in, std::int64_t out, const ShardStyle& sty
   return made;
 }
 
-// What a split layer gives and its gradients, with and without pieces.
+// The output and the gradients of a sharded layer.
 struct Made {
   torch::Tensor output, of_input, of_weight;
 };
@@ -178,7 +180,8 @@ void on_two_devices(const std::function<void(World&, ProcessGroup&)>& body) {
             0);
 }
 
-// The forward of a split layer in pieces equals the forward without pieces, and hides all operations but one.
+// Checks that the forward of a sharded layer in pieces equals the forward without pieces, and that it hides
+// all operations but one.
 void expect_hidden_pieces(HeldBack& operations, std::int64_t in, std::int64_t out, const ShardStyle& style,
                           const std::vector<std::int64_t>& shape) {
   on_two_devices([&](World& world, ProcessGroup& group) {
@@ -204,7 +207,7 @@ TEST(DeviceOverlap, ASumInPiecesTravelsWhileTheNextPieceIsComputed) {
   expect_hidden_pieces(sums, 32, 16, Row{}, {3, 7, 16});
 }
 
-// The gradient is gathered in pieces too, and multiplied by the weight as they come.
+// The gradient is gathered in pieces too, and each piece is multiplied by the weight when it arrives.
 TEST(DeviceOverlap, ScatteredSumsAndGatheredGradientsTravelInPieces) {
   HeldBack sums("ncclReduceScatter", all_but_the_fourth, "aten::mm");
   expect_hidden_pieces(sums, 32, 16, Row{.output = Shard{1}}, {2, 8, 16});
@@ -221,7 +224,7 @@ TEST(DeviceOverlap, AGatherInPiecesTravelsWhileThePieceBeforeIsComputed) {
   expect_hidden_pieces(gathers, 16, 32, Column{.input = Shard{1}}, {2, 4, 16});
 }
 
-// The second step of a small run, held back on every device.
+// Runs two steps of a small run. In the second one, operations are held back on every device.
 void run_small_held(const Config& config, HeldBack& operations) {
   EXPECT_EQ(launch_on_devices(config,
                               [&](World& world) {
@@ -244,8 +247,8 @@ TEST(DeviceOverlap, TheFirstBucketIsReducedWhileTheBackwardGoesOn) {
   expect_hidden(sums, 2, 1);
 }
 
-// Of the first stage: the second microbatch's forward begins. Of the last one: its, after the first one's
-// gradient.
+// While the first stage sends, its forward of the second microbatch begins. While the last stage sends the
+// first microbatch's gradient, its forward of the second microbatch begins.
 TEST(DeviceOverlap, WhatStagesSendTravelsOnAStreamOfItsOwnWhileTheyCompute) {
   Config config = small_config({.layout = {.pipeline = 2}});
   config.comm.recorder = 0;

@@ -1,4 +1,4 @@
-// The pretended device itself: numbers are the CPU's, and every fault that it is there to find is found.
+// The fake device itself: its results are those of the CPU, and it detects every fault for which it was made.
 #include "pretend_device.h"
 
 #include <chrono>
@@ -22,7 +22,7 @@ const c10::impl::DeviceGuardImplInterface& guard() { return *c10::impl::getDevic
 
 torch::Tensor on_device(const torch::Tensor& tensor, int device = 0) { return tensor.to(pretend_device(device)); }
 
-// Kernels begin late for its lifetime.
+// Kernels begin late during its lifetime.
 class Late {
  public:
   Late() { set_kernel_timing(KernelTiming::kLate, 300); }
@@ -51,7 +51,7 @@ struct SmallModel : torch::nn::Module {
   torch::nn::Linear middle = nullptr, head = nullptr;
 };
 
-// Losses of four AdamW steps.
+// Returns the losses of four AdamW steps.
 std::vector<double> losses_on(torch::Device device) {
   const c10::OptionalDeviceGuard on_device(device.is_cpu() ? std::nullopt : std::optional(device));
   SmallModel model;
@@ -78,7 +78,7 @@ TEST(PretendDevice, TrainsToTheCpusBitsWithLateKernels) {
   EXPECT_EQ(expected, losses_on(pretend_device(1)));
 }
 
-// Outputs and gradients of an operator with inputs of these shapes, on a device.
+// Returns the output and the gradients of an operator on a device, for inputs of these shapes.
 std::vector<torch::Tensor> results_on(torch::Device device, const std::vector<std::vector<std::int64_t>>& shapes,
                                       const std::function<torch::Tensor(std::vector<torch::Tensor>&)>& apply,
                                       torch::ScalarType type) {
@@ -168,7 +168,7 @@ TEST(PretendDevice, RefusesWhatCudaRefuses) {
   const torch::Tensor here = on_device(torch::ones({3})), there = on_device(torch::ones({3}), 1);
   EXPECT_THROW(here + there, c10::Error);
   EXPECT_THROW(here + torch::ones({3}), c10::Error);
-  EXPECT_EQ((here + torch::tensor(1.0F)).sum().item<float>(), 6.0F);  // a number is none
+  EXPECT_EQ((here + torch::tensor(1.0F)).sum().item<float>(), 6.0F);  // a scalar on the CPU is allowed
 }
 
 TEST(PretendDevice, CountsWhatWaitsForIt) {
@@ -196,7 +196,8 @@ TEST(PretendDevice, FreedMemoryIsSpoiled) {
   EXPECT_TRUE(second.isnan().all().item<bool>());
 }
 
-// What the CPU's kernel resized comes after what the stream is still to do: here the filling of freed memory.
+// A result that the CPU kernel has resized is copied after the remaining work of the stream, here the filling
+// of freed memory.
 TEST(PretendDevice, ResizedResultsComeAfterWhatTheStreamHolds) {
   torch::Tensor grown = torch::empty({0}, torch::TensorOptions().device(pretend_device(0)));
   torch::Tensor freed = on_device(torch::ones({64}));
@@ -206,7 +207,7 @@ TEST(PretendDevice, ResizedResultsComeAfterWhatTheStreamHolds) {
   pretend_stream(0, 0).submit([opened = gate.get_future().share()] { opened.wait(); });
   freed = torch::Tensor();
   auto opening = std::async(std::launch::async, [&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that who doesn't wait is early
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that a missing wait shows
     gate.set_value();
   });
   view.follow_resized();
@@ -215,7 +216,7 @@ TEST(PretendDevice, ResizedResultsComeAfterWhatTheStreamHolds) {
   EXPECT_EQ(grown.mean().item<float>(), 7.0F);
 }
 
-// A tensor that the default stream writes and another one reads, with what lies between.
+// One stream writes a tensor and another stream reads it, with or without a wait for an event in between.
 class TwoStreams : public ::testing::Test {
  protected:
   torch::Tensor read_elsewhere(const torch::Tensor& tensor, bool waits) {

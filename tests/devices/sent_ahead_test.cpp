@@ -1,4 +1,4 @@
-// Batches that travel ahead of their step, on a stream of their own.
+// Batches that are sent to the device before their step, on a separate stream.
 #include "gantry/tensors/sent_ahead.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Training on pretended devices: late kernels change nothing, faults of the order of streams are found, and the host
-// waits for a device as seldom as it is promised to.
+// Training on fake devices: late kernels change no result, missing synchronisation between streams is found,
+// and the host reads back once per step or token.
 #include <future>
 #include <gmock/gmock.h>
 
@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Three steps; rank 0's view of all weights, on the CPU.
+// Returns all weights after three steps, on the CPU. Only rank 0 fills them.
 TensorDict weights_after(const Config& config, const StartRanks& start) {
   TensorDict weights;
   start(config, [&](World& world) {
@@ -81,7 +81,7 @@ TEST(DeviceTraining, MemoryThatIsNotRecordedOnTheStreamsThatUseItIsFound) {
   EXPECT_THAT(races.front(), HasSubstr("neither waited for nor recorded"));
 }
 
-// After a first step, which compares outputs and looks for parameters without a gradient.
+// The counts exclude the first step, which compares outputs and looks for parameters without a gradient.
 TEST(DeviceTraining, AStepReadsBackOnceAndCopiesFromPinnedMemory) {
   for (const auto& options : {SmallRunOptions{.layout = {.pipeline = 2, .tensor = 2}},
                               SmallRunOptions{.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"},
@@ -107,14 +107,14 @@ TEST(DeviceTraining, AStepReadsBackOnceAndCopiesFromPinnedMemory) {
   }
 }
 
-// A device's memory for its lifetime.
+// Limits the memory of a device during its lifetime.
 class MemoryLimit {
  public:
   explicit MemoryLimit(std::size_t bytes) { set_device_limit(bytes); }
   ~MemoryLimit() { set_device_limit(kDeviceBytes); }
 };
 
-// The line that the training of a few steps ends with.
+// Returns the error that a training run of a few steps ends with.
 std::string line_with_memory(std::size_t bytes) {
   const Config config = run_config({.layout = {}});
   const MemoryLimit limit(bytes);
@@ -129,7 +129,8 @@ std::string line_with_memory(std::size_t bytes) {
 }
 
 TEST(DeviceMemory, AFailedAllocationSaysWhatTheMemoryHolds) {
-  // What boosting takes is enough for the model and its gradients: the optimizer's states are asked for then.
+  // The memory that is used after boosting is enough for the model and its gradients. The optimizer's state
+  // is allocated after that.
   const Config config = run_config({.layout = {}});
   std::size_t boosted = 0, trained = 0;
   launch_on_devices(config, [&](World& world) {
@@ -146,14 +147,14 @@ TEST(DeviceMemory, AFailedAllocationSaysWhatTheMemoryHolds) {
   EXPECT_THAT(line_with_memory(boosted / 2),
               HasSubstr("memory: an allocation on pretend:0 failed, which contains parameters "));
   EXPECT_THAT(line_with_memory(boosted + 64), HasSubstr("memory: the optimizer's first step needs "));
-  // Room for the states, and hardly any for activations.
+  // Enough memory for the optimizer's state, and hardly any for activations.
   EXPECT_THAT(line_with_memory(trained + 64),
               AllOf(HasSubstr("an allocation on pretend:0 failed"), HasSubstr(", activations and messages "),
                     HasSubstr("; expected memory for a step; use ")));
 }
 
-// What a rank's host waits for in ten more new tokens of each of two prompts. Each group of prompts that is in flight
-// (one a stage) is read by itself.
+// Checks the number of host reads for ten more new tokens of each of two prompts. Each group of prompts in
+// flight (one per stage) is read separately.
 void expect_one_read_per_token(World& world, const Config& config, bool sample) {
   constexpr int kFew = 2, kMany = 12;
   HybridParallelPlugin plugin(world, config);
@@ -164,7 +165,7 @@ void expect_one_read_per_token(World& world, const Config& config, bool sample) 
     generate(boosted, plugin, {{1, 2}, {4, 5, 6}}, {.max_new_tokens = tokens, .sample = sample});
     return device_counts(world.rank()).host_reads - before;
   };
-  reads_of(kFew);  // what a first call does once
+  reads_of(kFew);  // excludes the additional reads of a first call
   const std::int64_t few = reads_of(kFew), many = reads_of(kMany);
   EXPECT_LE(many - few, (kMany - kFew) * config.parallel.pipeline) << world.describe() << (sample ? ", sampled" : "");
 }
@@ -179,7 +180,7 @@ TEST(DeviceGeneration, ATokenIsReadBackOnce) {
     }
 }
 
-// The host is through with an action at once, while the device has not begun it.
+// The host finishes an action at once, before the device has begun it.
 TEST(DeviceTraining, AnActionsTimeIsTheDevices) {
   const c10::DeviceGuard on_device(pretend_device(0));
   const auto times = schedule::action_times(pretend_device(0));
@@ -209,7 +210,7 @@ TEST(DeviceTraining, ACheckpointGoesFromTheCpuToDevicesAndBack) {
   const Config narrow = run_config({.layout = {.data = 2}, .zero = 1});
   std::string folder;
   TensorDict expected;
-  // Two steps on the CPU, a third one on devices in another layout, a fourth one on the CPU again.
+  // One step on the CPU, a second one on devices in another layout, and a third one on the CPU again.
   const auto part = [&](const Config& config, const StartRanks& start, int step, const std::string& name) {
     const std::string from = folder;
     EXPECT_EQ(start(config,

@@ -1,4 +1,4 @@
-// What is said of messages in records that are made by hand, and of ranks that wait for each other in a row.
+// Diagnoses of messages in hand-made records, and of ranks that wait for each other in a chain.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ TEST(DiagnosedMessages, ASendThatNobodyReceivesIsANote) {
       ElementsAre(
           "rank 0 sent forward of stage 1, microbatch 0, entry 0 (float32 [4]), which rank 1 has not requested"));
   EXPECT_TRUE(recorder::diagnose(made.job, 95).notes.empty()) << "a job that goes on may yet ask for it";
-  // The receiver's ring is younger: it may well have received it.
+  // The receiver's ring has forgotten its older entries, so it may have received the message.
   made.rank(1).forgotten = 10;
   made.call(1, Kind::kAllReduce).posted_ns = 40 * HandMadeJob::kSecond;
   EXPECT_TRUE(diagnose(made).notes.empty());

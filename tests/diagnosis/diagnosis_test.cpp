@@ -1,4 +1,4 @@
-// What is said of records that are made by hand: one of each kind of finding, but for messages.
+// Diagnoses of hand-made records, one for each kind of finding, except for messages.
 #include "gantry/diagnosis/diagnosis.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +51,7 @@ TEST(Diagnosis, TheSameHoldsWhenTheWaitHasTimedOut) {
   HandMadeJob made(2);
   made.call(0, Kind::kAllReduce, State::kWaiting);
   made.fail();
-  // What rank 1 calls after the failure is refused, or fails at once.
+  // A call of rank 1 after the failure is refused or fails at once.
   made.call(1, Kind::kAllReduce, State::kRefused);
   made.rank(1).operations.back().posted_ns = 95 * HandMadeJob::kSecond;
   made.rank(1).operations.back().finished_ns = 95 * HandMadeJob::kSecond;
@@ -64,7 +64,7 @@ TEST(Diagnosis, TheSameHoldsWhenTheWaitHasTimedOut) {
   EXPECT_EQ(diagnosis.waits.size(), 1u) << "rank 1 was in no wait when the job failed";
 }
 
-// A device that hangs is in the earlier of two sums, whichever ends later when both are given up.
+// If two reductions are aborted together, the device hung in the earlier one, whichever of them ends later.
 TEST(Diagnosis, OfCallsThatAreGivenUpTogetherTheEarlierOneIsNamed) {
   HandMadeJob made(2);
   for (int rank = 0; rank < 2; ++rank)
@@ -104,7 +104,7 @@ TEST(Diagnosis, ARankThatFailedIsReportedWithItsError) {
   made.rank(1).state = RankState::kFailed;
   made.rank(1).error = "model: broken";
   made.rank(1).ended_ns = 80 * HandMadeJob::kSecond;
-  // Rank 2 failed too, because the job had.
+  // Rank 2 failed too, because the job had failed.
   made.rank(2).state = RankState::kFailed;
   made.rank(2).error = "rank 1: model: broken";
   made.rank(2).ended_ns = 91 * HandMadeJob::kSecond;
@@ -155,7 +155,7 @@ TEST(Diagnosis, ARankThatNeverMadeTheGroup) {
       diagnosis.sentence,
       "rank 0 has waited 90.0 s for rank 1 to join group 'pair' of the ranks 0, 1, which is outside communication "
       "and has called nothing");
-  // Where making a group takes no wait, its first collective shows it.
+  // If making a group does not wait, the group's first collective shows the missing rank.
   made.rank(0).operations.clear();
   made.make_group(0, pair, State::kDone);
   made.call(0, Kind::kBarrier, State::kWaiting, pair);
@@ -235,11 +235,11 @@ TEST(Diagnosis, ACollectiveThatAMemberHasCalledAndDoesNotWaitFor) {
   EXPECT_THAT(diagnosis.sentence, HasSubstr("which has called it, but is not in a wait that would complete it"));
 }
 
-// As where a device hangs: all hosts have done their part.
+// As with a device that hangs: the hosts of all ranks have called the operation.
 TEST(Diagnosis, ACollectiveThatAllAreInAndThatDoesNotEnd) {
   HandMadeJob made(2);
   for (int rank = 0; rank < 2; ++rank) made.call(rank, Kind::kAllReduce, State::kWaiting);
-  for (int rank = 0; rank < 2; ++rank) made.call(rank, Kind::kBroadcast, State::kWaiting);  // behind it
+  for (int rank = 0; rank < 2; ++rank) made.call(rank, Kind::kBroadcast, State::kWaiting);  // queued after it
   const auto diagnosis = diagnose(made);
   EXPECT_EQ(diagnosis.finding, Finding::kNotFinished);
   EXPECT_EQ(diagnosis.sentence,
@@ -259,7 +259,7 @@ TEST(Diagnosis, ACollectiveThatAFailureCutsOffIsNotBlamed) {
   EXPECT_EQ(diagnose(made).finding, Finding::kNothing) << diagnose(made).sentence;
 }
 
-// A rank that comes to the operation only after the others gave up, and finds all there.
+// A rank calls the operation only after the others have timed out, and finds all members there.
 TEST(Diagnosis, WhatWasCalledAfterTheFailureCameTooLate) {
   HandMadeJob made(3);
   const int pair = made.group(0, "pair", {0, 1});
@@ -278,7 +278,7 @@ TEST(Diagnosis, WhatWasCalledAfterTheFailureCameTooLate) {
   EXPECT_EQ(diagnose(made).finding, Finding::kNeverJoined);
 }
 
-// Files are written one after the other: what came after the first was written is not known of all ranks.
+// Files are written one after the other. Events after the first file was written are not known for all ranks.
 TEST(Diagnosis, LaterWaitsThanTheFirstFileAreLeftOut) {
   HandMadeJob made(2);
   made.rank(1).written_ns = 12 * HandMadeJob::kSecond;
@@ -290,7 +290,7 @@ TEST(Diagnosis, LaterWaitsThanTheFirstFileAreLeftOut) {
 TEST(Diagnosis, HostsHaveClocksOfTheirOwn) {
   HandMadeJob made(2);
   made.rank(1).identity.host = "there";
-  made.rank(1).written_ns = 2 * HandMadeJob::kSecond;  // started long after the other
+  made.rank(1).written_ns = 2 * HandMadeJob::kSecond;  // this host started long after the other one
   made.call(0, Kind::kAllReduce, State::kWaiting);
   EXPECT_EQ(diagnose(made).finding, Finding::kNotReached);
 }

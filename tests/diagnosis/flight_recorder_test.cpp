@@ -1,4 +1,5 @@
-// The recorder of a process: SIGUSR2 while ranks write, handlers of the program's own, jobs one after the other.
+// The flight recorder of a process: SIGUSR2 while ranks write, the program's own signal handlers, and
+// successive jobs.
 #include "gantry/diagnosis/flight_recorder.h"
 
 #include <atomic>
@@ -31,7 +32,7 @@ bool wait_until(const std::function<bool()>& condition) {
   return false;
 }
 
-// The last file's time; files replace each other whole, so that one can be read at any moment.
+// Returns the time of the last file. Files replace each other atomically, so one can be read at any time.
 std::int64_t written(const ScratchFolder& scratch, int rank) {
   const std::string path = scratch / "recorder/" + file_name(rank);
   return std::filesystem::exists(path) ? parse_record(read_file(path), path).written_ns : 0;
@@ -92,7 +93,7 @@ TEST(Service, JobsFollowEachOtherAndAreNotMixed) {
   {
     const RecordedJob job(settings(first, 2));
     const auto ring = record_rank({.rank = 0});
-    const RecordedJob extra(settings(second, 2));  // is not recorded, and does not disturb
+    const RecordedJob extra(settings(second, 2));  // is not recorded, and does not affect the first job
     EXPECT_TRUE(write_flight_records("now"));
   }
   EXPECT_TRUE(write_flight_records("it stays until the next one"));
@@ -107,10 +108,11 @@ TEST(Service, JobsFollowEachOtherAndAreNotMixed) {
   EXPECT_EQ(written(second, 0) + written(third, 0), 0);
 }
 
-// Several looks of the service: what it must not answer it has not answered then.
+// Several polling intervals of the service. A request that is not answered within this time is ignored.
 constexpr auto kSeveralLooks = std::chrono::milliseconds(400);
 
-// A process of several asks the others by a file; one of an earlier job asks nobody.
+// In a job of several processes, a process requests the files of the others through a file. The request of an
+// earlier job has no effect.
 TEST(Service, ARequestOfAnotherProcessIsAnswered) {
   const ScratchFolder scratch;
   std::filesystem::create_directory(scratch / "recorder");
@@ -130,7 +132,7 @@ TEST(Service, ARequestOfAnotherProcessIsAnswered) {
   ::unsetenv("PMIX_NAMESPACE");
 }
 
-// They fail at the same moment, and each leaves a request for the others at one path.
+// All processes fail at the same time. Each writes a request for the others to the same path.
 TEST(Service, ProcessesThatFailTogetherWriteWithoutDisturbingEachOther) {
   constexpr int kProcesses = 4, kTimes = 50;
   const ScratchFolder scratch;

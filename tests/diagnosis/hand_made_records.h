@@ -1,4 +1,4 @@
-// Records of a job, made by hand: each call takes a tenth of a second, and every file is written at second 100.
+// Hand-made records of a job. Each call takes a tenth of a second, and every file is written at second 100.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class HandMadeJob {
   static constexpr std::int64_t kSecond = 1'000'000'000;
   static constexpr std::int64_t kWritten = 100 * kSecond;
 
-  // All ranks have made the group 'all' of all of them, which is group 0.
+  // All ranks have made group 0, named 'all', which contains all of them.
   explicit HandMadeJob(int ranks) {
     job.ranks = ranks;
     std::vector<int> all;
@@ -40,7 +40,7 @@ class HandMadeJob {
 
   RankRecord& rank(int rank) { return job.records.at(rank); }
 
-  // Gives the group's place.
+  // Returns the index of the group.
   int group(int of_rank, const std::string& label, const std::vector<int>& ranks) {
     rank(of_rank).groups.push_back({label, ranks, 0, true, 0});
     return static_cast<int>(rank(of_rank).groups.size()) - 1;
@@ -79,7 +79,7 @@ class HandMadeJob {
     return operation;
   }
 
-  // Every rank that is blocked has timed out.
+  // Lets every blocked rank time out.
   void fail() {
     for (auto& [rank, record] : job.records) {
       record.failure = true;
@@ -91,7 +91,7 @@ class HandMadeJob {
   JobRecords job;
 };
 
-// What is said of it, where waits of five seconds are long ones.
+// Waits of at least five seconds count as stuck.
 constexpr double kStuckAfter = 5;
 inline Diagnosis diagnose(const HandMadeJob& made) { return recorder::diagnose(made.job, kStuckAfter); }
 

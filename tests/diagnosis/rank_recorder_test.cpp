@@ -1,4 +1,4 @@
-// The ring of one rank: what it keeps, what it forgets, and that a reader never sees half an entry.
+// The ring of one rank: the entries that it keeps and forgets, and readers that never see half an entry.
 #include "gantry/diagnosis/rank_recorder.h"
 
 #include <atomic>
@@ -54,7 +54,7 @@ TEST(Ring, ForgetsTheOldestAndGoesOnCounting) {
     const auto number = ring.post({.group = group, .kind = Kind::kBarrier});
     if (i == 0) first = number;
   }
-  ring.finish(first, State::kFailed);  // long forgotten: nobody else's entry is touched
+  ring.finish(first, State::kFailed);  // forgotten long ago: no other entry changes
   const RankRecord record = ring.snapshot();
   EXPECT_EQ(record.forgotten, 7u);
   ASSERT_EQ(record.operations.size(), 4u);
@@ -110,8 +110,8 @@ TEST(Ring, TruncatesShapesOfVeryManyDims) {
   EXPECT_EQ(ring.snapshot().operations.back().shape.size(), 12u);
 }
 
-// Several threads of the rank write as fast as they can, each entry with one number in all its fields, while others
-// read.
+// Several threads of the rank write as fast as they can while another one reads. All fields of an entry
+// contain the same number.
 TEST(Ring, IsNeverReadHalfWritten) {
   constexpr int kWriters = 2, kEach = 30000;
   RankRecorder ring = two_ranks(64);

@@ -1,4 +1,4 @@
-// Records as files: what is written is read, and nothing else is believed.
+// Records as files: written records are read back unchanged, and invalid files are rejected.
 #include "gantry/diagnosis/record_reader.h"
 
 #include <filesystem>

@@ -18,7 +18,8 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-// "0F0 0B0", as the reference cases write a row; there BW is a full backward.
+// Returns a row in the notation of the reference cases, such as "0F0 0B0". `backward_is_bw`: a full backward
+// is written BW.
 std::string row_text(const std::vector<Action>& row, bool backward_is_bw = false) {
   std::string text;
   for (const auto& action : row) {
@@ -42,7 +43,7 @@ nlohmann::json golden(const std::string& name) {
   return nlohmann::json::parse(file);
 }
 
-// The reference writes B for the input gradient where the backward is split, BW for a full one.
+// In the reference, B is the input gradient of a split backward, and BW is a full backward.
 std::string reference_text(const std::vector<Action>& row) {
   std::string text;
   for (const auto& action : row) {
@@ -56,7 +57,7 @@ std::string reference_text(const std::vector<Action>& row) {
 
 int largest(const std::vector<int>& values) { return *std::max_element(values.begin(), values.end()); }
 
-// Our schedule of a case of unit_cost.json.
+// Returns Gantry's schedule for a case of unit_cost.json.
 Schedule schedule_of(const nlohmann::json& expected) {
   static const std::map<std::string, std::pair<std::string, int>> kOurs = {
       {"zbv", {"zb_v", 0}}, {"zb_auto_1p", {"zb_auto", 1}}, {"zb_auto_2p", {"zb_auto", 2}}};
@@ -88,7 +89,7 @@ TEST(Generators, OrdersAreThoseOfTheReferenceWhereTheyAreDefined) {
   EXPECT_GE(compared, 20);
 }
 
-// Heuristics are measured by what they cost.
+// Heuristic schedules are compared by their cost, not by their order.
 TEST(Generators, HeuristicsCostAtMostWhatTheReferencesDoAtNoMoreMemory) {
   const std::set<std::string> heuristics = {"zb_auto_1p", "zb_auto_2p", "zbv", "v_half", "v_min", "v_1f1b"};
   int compared = 0;

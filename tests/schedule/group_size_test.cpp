@@ -1,4 +1,4 @@
-// interleaved_1f1b with a group size, beside Megatron-LM's order.
+// interleaved_1f1b with a group size, compared with Megatron-LM's order.
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ std::string group_size_error(const std::string& name, int ranks, int microbatche
   return "accepted";
 }
 
-// By hand from Megatron-LM's rules: 2 (p - rank - 1) + (v - 1) group forwards ahead, groups through all chunks.
+// The expected rows are made by hand from Megatron-LM's rules: 2 (p - rank - 1) + (v - 1) group forwards
+// ahead, groups through all chunks.
 TEST(GroupSize, OrdersAreMegatrons) {
   const Schedule even = generate("interleaved_1f1b", 2, 8, 2, {.group_size = 4});
   EXPECT_EQ(group_row(even.actions[0]),
@@ -37,7 +38,7 @@ TEST(GroupSize, OrdersAreMegatrons) {
   EXPECT_EQ(group_row(even.actions[1]),
             "1F0 1F1 1F2 1F3 3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 1F4 1B0 1F5 1B1 1F6 1B2 1F7 1B3 3F4 3B4 3F5 3B5 3F6 3B6 "
             "3F7 3B7 1B4 1B5 1B6 1B7");
-  // The last group has three, which are at least as many as the ranks.
+  // The last group has three microbatches, at least as many as there are ranks.
   const Schedule uneven = generate("interleaved_1f1b", 2, 7, 2, {.group_size = 4});
   EXPECT_EQ(group_row(uneven.actions[1]),
             "1F0 1F1 1F2 1F3 3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 1F4 1B0 1F5 1B1 1F6 1B2 3F4 1B3 3F5 3B4 3F6 3B5 3B6 "
@@ -58,7 +59,7 @@ TEST(GroupSize, EverySizeIsValidAndGroupsStayTogether) {
           SCOPED_TRACE(::testing::Message() << ranks << " " << chunks << " " << group << " " << microbatches);
           const Schedule schedule = generate("interleaved_1f1b", ranks, microbatches, chunks, {.group_size = group});
           ASSERT_NO_THROW(validate(lower(schedule)));
-          // A stage's forwards are in the order of the microbatches; a group ends before its chunk's next one begins.
+          // The forwards of a stage are in the order of the microbatches.
           std::map<int, int> next;
           for (const auto& action : schedule.actions[0])
             if (action.kind == ActionKind::kForward) {

@@ -15,7 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The folder of PyTorch's cases, which are not part of the project; empty, with a note, where they are not there.
+// Returns the directory of PyTorch's cases, which are not part of the project. If it is missing, prints a
+// note and returns an empty string.
 std::string pytorch_cases() {
   const char* given = std::getenv("GANTRY_GOLDENS");
   const std::string folder =
@@ -32,8 +33,8 @@ bool needs(const Action& compute, const Action& receive) {
   return compute.kind == ActionKind::kBackward || compute.kind == ActionKind::kInputGradient;
 }
 
-// Each receive right before the action that needs it: the form in which two lowerings can be compared that differ only
-// in how early they receive.
+// Moves each receive to right before the action that needs it. Two lowerings that differ only in how early
+// they receive are then equal.
 std::vector<Action> with_late_receives(const std::vector<Action>& row) {
   std::vector<Action> result;
   for (const auto& action : row) {
@@ -54,7 +55,7 @@ Schedule from_rows(const nlohmann::json& rows) {
     csv += "\n";
   }
   Schedule schedule = from_csv(csv, "case");
-  // A case from the time when B was the letter of the input gradient, as its weight gradients show.
+  // In older cases B is the input gradient. They contain W but not I.
   if (csv.find('W') != std::string::npos && csv.find('I') == std::string::npos)
     for (auto& row : schedule.actions)
       for (auto& action : row)
@@ -62,7 +63,7 @@ Schedule from_rows(const nlohmann::json& rows) {
   return schedule;
 }
 
-// W right after I of the same becomes one B, as PyTorch does before it lowers.
+// Merges an I and a W of the same microbatch right after it into one B, as PyTorch does before lowering.
 Schedule with_merged_backwards(Schedule schedule) {
   for (auto& row : schedule.actions)
     for (std::size_t i = 0; i + 1 < row.size(); ++i) {
@@ -153,13 +154,13 @@ TEST(Lower, PyTorchsZeroBubbleFileIsReadAndLoweredTheSame) {
   validate(compute);
   validate(comms);
   EXPECT_EQ(comms.stages_of_rank, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
-  // PyTorch merged the backwards of the first rank alone.
+  // PyTorch merged the backwards of the first rank only.
   Schedule merged = with_merged_backwards(compute);
   merged.actions[1] = compute.actions[1];
   expect_same_but_for_early_receives(lower(merged), comms);
 }
 
-// Two chunks a rank, all forwards first: 64 ranks x 256 microbatches x 2 chunks.
+// Two chunks per rank, all forwards first: 64 ranks x 256 microbatches x 2 chunks.
 Schedule large_schedule() {
   constexpr int kRanks = 64;
   constexpr int kMicrobatches = 256;
@@ -178,7 +179,7 @@ Schedule large_schedule() {
   return schedule;
 }
 
-// bench/schedule_bench.cpp says how long that takes.
+// bench/schedule_bench.cpp measures the time of this lowering.
 TEST(Lower, LargeSchedulesHaveAMessageForEveryHop) {
   const Schedule lowered = lower(large_schedule());
   validate(lowered);

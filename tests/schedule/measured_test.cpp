@@ -1,4 +1,5 @@
-// A timeline taken as a measurement gives back the costs and figures of the simulation that it is of.
+// If the timeline of a simulation is used as a measurement, its costs and figures are those of the
+// simulation.
 #include "gantry/schedule/measured.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,8 @@ TEST(Measured, CostsAreTheMeansOfEachStage) {
   }
 }
 
-// Three layers of 2, 1 and 3, an embedding of 0.5 and a head of 4, of which forwards are a third, are found again.
+// The time of each stage is divided in proportion to the forwards of its parts. Stage 0 (3.5): embedding 0.5,
+// layers 2 and 1. Stage 1 (8): layer 6, head 2.
 TEST(Measured, StagesTimesAreSharedOutByTheirForwards) {
   Costs costs;
   costs.stages = {{.forward = 1.0, .input_gradient = 1.5, .weight_gradient = 1.0},
@@ -70,7 +72,7 @@ TEST(Measured, PicturesShareOneScaleAndATraceHasAProcessEach) {
   EXPECT_EQ(svg.find("<svg"), 0u);
   EXPECT_THAT(svg, ::testing::HasSubstr("two, measured"));
   EXPECT_THAT(svg, ::testing::HasSubstr("two, simulated"));
-  // F0 of rank 0 takes twice as many pixels in the picture of the slow one.
+  // F0 of rank 0 is twice as wide in the diagram of the slow schedule.
   std::vector<double> widths;
   for (auto at = svg.find("class=\"F\""); at != std::string::npos; at = svg.find("class=\"F\"", at + 1)) {
     const auto begin = svg.rfind("width=\"", at) + 7;

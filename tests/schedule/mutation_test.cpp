@@ -1,5 +1,5 @@
-// Random damage to valid schedules: validate() must refuse what an independent brute-force run can't finish, and accept
-// what it can.
+// Random damage to valid schedules: validate() must reject exactly the schedules that an independent
+// brute-force run cannot finish.
 #include <gtest/gtest.h>
 #include <sstream>
 
@@ -61,7 +61,7 @@ void mutate(Schedule& schedule, RandomSchedule& random) {
     case 4:
       retarget(place.action(), schedule, random);
       return;
-    case 5: {  // to another place of its row
+    case 5: {  // moved to another position of its row
       const Action moved = place.action();
       auto& row = *place.row;
       row.erase(row.begin() + place.position);
@@ -87,7 +87,7 @@ bool is_empty(const Schedule& schedule) {
   return std::ranges::all_of(schedule.actions, [](const auto& row) { return row.empty(); });
 }
 
-// Of every kind, compute-only and lowered, with and without backwards.
+// Valid schedules of every kind: compute-only and lowered, with and without backwards.
 class Pool {
  public:
   Pool(RandomSchedule& random, const std::string& generator, int count) {
@@ -112,7 +112,7 @@ struct Outcomes {
   int still_valid = 0;
 };
 
-// One mutation or two of schedules from the pool.
+// Applies one or two mutations to schedules from the pool.
 Outcomes mutate_and_compare(const Pool& pool, RandomSchedule& random, int count) {
   Outcomes outcomes;
   for (int i = 0; i < count; ++i) {
@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(Schedules, Mutations, ::testing::ValuesIn(kinds()), [](
   return named.param.empty() ? std::string("any") : "of_" + named.param;
 });
 
-// What the text says, written as to_csv() writes it: spaces around an action, and idle cells, are allowed.
+// Returns the text in the form of to_csv(): without spaces around actions, and without idle cells.
 std::string tidied(std::string text) {
   std::erase_if(text, [](char c) { return c == ' ' || c == '\t'; });
   std::string tidy;
@@ -160,7 +160,7 @@ std::string tidied(std::string text) {
   return tidy;
 }
 
-// Text that a careless reader would take for an action is refused, or means what it is written as.
+// A mutated text is either rejected or read exactly as it is written.
 TEST(MutatedText, IsRefusedOrReadsBackTheSame) {
   RandomSchedule random(7);
   const std::string characters = "0123456789FBIWSENDRCV_();, x-.\t\"#";

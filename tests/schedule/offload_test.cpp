@@ -1,4 +1,5 @@
-// What waits in host memory: where schedules move it, what the proof refuses, and what it costs and saves.
+// Offloading to host memory: the positions of the moves in schedules, invalid positions, and the costs and
+// savings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -114,15 +115,15 @@ TEST(Offload, MovesTakeTimeWithTheComputations) {
   EXPECT_THAT(with(0).peak_memory, ElementsAre(2));
   EXPECT_THAT(with(0).peak_activations, ElementsAre(2));
   EXPECT_EQ(with(0).makespan_global, 12);
-  EXPECT_EQ(with(2).makespan_global, 12);  // hidden
-  EXPECT_EQ(with(1).makespan_global, 13);  // the first backward waits for RELOAD0, behind three moves out
+  EXPECT_EQ(with(2).makespan_global, 12);  // the moves are hidden
+  EXPECT_EQ(with(1).makespan_global, 13);  // the first backward waits for RELOAD0, after three offloads
 }
 
 TEST(Offload, TheStateLeavesRoomWhileAStepRuns) {
   const Costs costs{.stages = {{.state = 2, .host_bandwidth = 1}}};
   const Schedule moved = with_offload_actions(generate("gpipe", 1, 4), {.state = true});
   const Simulation run = simulate(moved, costs);
-  EXPECT_THAT(run.peak_memory, ElementsAre(4));  // in place of 2 + 4
+  EXPECT_THAT(run.peak_memory, ElementsAre(4));  // instead of 2 + 4
   EXPECT_EQ(run.makespan_global, 12);
   EXPECT_EQ(run.memory[0].front().memory, 2);
   EXPECT_EQ(run.memory[0].back().memory, 2);

@@ -1,5 +1,5 @@
-// Gathers, releases and sums of parameters that are sharded over replicas, under every schedule: where the rule places
-// them, what the proof refuses, and what they cost.
+// Gathers, releases and reductions of parameters that are sharded over replicas, under every schedule: their
+// positions, invalid positions, and their costs.
 #include "gantry/schedule/parameter_actions.h"
 
 #include <cstdlib>
@@ -33,8 +33,8 @@ std::string placed(const std::string& csv, Gather gather) {
   return to_csv(with_parameter_actions(from_csv(csv, "mine"), gather));
 }
 
-// Judges extra actions alone, by their text, and shares no code with the proof: what a rank has whole, what a stage has
-// still to add to its gradients.
+// Judges only the extra actions, by their text, without the code of validate(). Tracks the stages that a rank
+// holds unsharded, and the actions that will still add to the gradients of a stage.
 bool extras_are_sound(const Schedule& schedule) {
   bool any = false;
   for (const auto& row : schedule.actions)
@@ -71,7 +71,7 @@ TEST(ParameterActions, StandWhereTheRuleSays) {
   EXPECT_EQ(placed(one, Gather::kWindow), placed(one, Gather::kStep));
   EXPECT_EQ(placed(one, Gather::kMicrobatch),
             "0UNSHARD,0F0,0RESHARD,0UNSHARD,0F1,0RESHARD,0UNSHARD,0B0,0RESHARD,0UNSHARD,0B1,0RESHARD,0REDUCE_GRAD\n");
-  // W needs no parameters: they go after the last I.
+  // W needs no parameters, so they are released after the last I.
   EXPECT_EQ(placed("0F0,0I0,0F1,0I1,0W0,0W1\n", Gather::kStep),
             "0UNSHARD,0F0,0I0,0F1,0I1,0RESHARD,0W0,0W1,0REDUCE_GRAD\n");
   // Three stages of a rank: two are unsharded at a time, the next one ahead of its use.
@@ -103,7 +103,7 @@ Schedule without_extras(Schedule schedule) {
   return schedule;
 }
 
-// Each schedule of the registry, of several sizes: as text, lowered, simulated and evaluated.
+// Every schedule of the registry, in several sizes: written and read as text, lowered and simulated.
 TEST(ParameterActions, AreProvedUnderEverySchedule) {
   for (const auto& name : generator_names())
     for (const int ranks : {1, 2, 3})
@@ -167,7 +167,7 @@ int position_of_extra(const std::vector<Action>& row, RandomSchedule& random) {
   return extras[random.below(static_cast<int>(extras.size()))];
 }
 
-// Before the partner of a pair there is no place.
+// Returns false directly before the second action of a pair, where nothing can be inserted.
 bool is_place(const std::vector<Action>& row, int position) {
   return position == 0 || !row[position - 1].overlaps_next;
 }
@@ -182,7 +182,7 @@ std::string mutate_extras(Schedule& schedule, RandomSchedule& random) {
     row.insert(row.begin() + to, one);
   };
   switch (random.below(4)) {
-    case 0:  // to another place
+    case 0:  // moved to another position
       row.erase(row.begin() + from);
       insert(action);
       break;
@@ -204,7 +204,7 @@ std::string mutate_extras(Schedule& schedule, RandomSchedule& random) {
   return std::to_string(action.stage);
 }
 
-// A thousand of each under GANTRY_LONG=1.
+// With GANTRY_LONG=1, a thousand valid and a thousand invalid schedules.
 TEST(ParameterActions, RandomSchedulesAreProvedAndBrokenOnesRefused) {
   RandomSchedule random(27);
   const int each = std::getenv("GANTRY_LONG") != nullptr ? 1000 : 200;
@@ -268,7 +268,8 @@ TEST(ParameterActions, AreSimulatedWithWhatIsComputed) {
   EXPECT_EQ(extra[4].end, 8.5);
   EXPECT_EQ(simulation.makespan_max_rank, 8.5);
   EXPECT_EQ(simulation.extra_bytes[0], 60);
-  // Stage 0 is unsharded and has its activation; stage 1's gradients are being summed while stage 0's are made.
+  // Stage 0 is unsharded and has its activation. Stage 1's gradients are being reduced while stage 0's are
+  // computed.
   EXPECT_EQ(simulation.peak_memory[0], 100 + 1 + 200 + 200);
   EXPECT_EQ(simulation.memory[0].back().time, 8.5);
   EXPECT_EQ(simulation.memory[0].back().memory, 0);
@@ -317,7 +318,7 @@ TEST(ParameterActions, OfReplicasMeetInOneOrder) {
   EXPECT_EQ(refusal_of({with(3, Gather::kStep), with(3, Gather::kStep)}), "valid");
   EXPECT_THAT(refusal_of({with(3, Gather::kMicrobatch), with(2, Gather::kMicrobatch)}),
               HasSubstr("use the same number of microbatches for all replicas"));
-  // Replicas with unequal numbers of microbatches gather around them.
+  // Replicas with different numbers of microbatches gather once, around all of them.
   EXPECT_EQ(refusal_of({with(3, Gather::kAround), with(1, Gather::kAround), with(2, Gather::kAround)}), "valid");
   const auto first = from_csv("0UNSHARD,1UNSHARD,0F0,1F0,0RESHARD,1RESHARD\n", "mine");
   const auto second = from_csv("1UNSHARD,0UNSHARD,0F0,1F0,0RESHARD,1RESHARD\n", "mine");

@@ -1,4 +1,4 @@
-// What holds for every generator, of random sizes, chunks, times, limits and group sizes.
+// Properties of every generator, with random sizes, chunks, times, limits and group sizes.
 #include <algorithm>
 #include <functional>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 using testing::Judge;
 using testing::RandomSchedule;
 
-// The chunk activations that a rank may hold, for the schedules that promise a limit.
+// Maximum number of chunk activations on a rank, for the schedules that guarantee one.
 const std::map<std::string, std::function<int(int ranks)>> kLimits = {
     {"1f1b", [](int p) { return p; }},
     {"zb_h1", [](int p) { return p; }},

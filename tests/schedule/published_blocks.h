@@ -1,6 +1,7 @@
-// The schedules of building blocks as their paper makes them (Qi et al., "Pipeline Parallelism with Controllable
-// Memory", arXiv 2405.15362), plainly and slowly: what v_min, v_half and v_1f1b are held against. The legs of a
-// microbatch's way through the ranks are 0 (forward down), 1 (up), 2 (backward down), 3 (up); 4 is a weight gradient.
+// A plain and slow construction of the building-block schedules of Qi et al., "Pipeline Parallelism with
+// Controllable Memory", arXiv 2405.15362. The tests compare v_min, v_half and v_1f1b with it. The legs of a
+// microbatch's path through the ranks are 0 (forward down), 1 (forward up), 2 (backward down) and 3 (backward
+// up). 4 is a weight gradient.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +13,8 @@
 
 namespace gantry::schedule::testing {
 
-// On a grid of unit slots: the slots of one rank's actions, by leg and microbatch. Weight gradients are not
-// distinguished until the end.
+// The slots of one rank's actions on a grid of unit slots, by leg and microbatch. Weight gradients are
+// assigned to chunks and microbatches only at the end.
 using Lane = std::array<std::vector<int>, 5>;
 
 class BuildingBlocks {
@@ -33,7 +34,8 @@ class BuildingBlocks {
     }
   }
 
-  // Repeated, then squeezed with its weight gradients in place, then without; full backwards once.
+  // Makes the schedule from the repeated blocks. They are squeezed first with the weight gradients in place,
+  // then without them. Full backwards are squeezed once.
   Schedule make() {
     if (kind_ == Kind::kFull) {
       squeeze_full();
@@ -63,7 +65,7 @@ class BuildingBlocks {
     return {2 * r, 3 * p - 2 - r, 3 * p - 1 + wait + 2 * r, 6 * p - 2 + wait - r};
   }
 
-  // A backward takes two slots; three of them, and then the way waits for three.
+  // A backward takes two slots. After every third backward, the path waits for three slots.
   std::vector<std::array<int, 4>> full_blocks() const {
     const int p = ranks_;
     std::vector<std::array<int, 4>> blocks(p);
@@ -83,7 +85,7 @@ class BuildingBlocks {
     return end;
   }
 
-  // What stands in each slot: a leg, or -1.
+  // Returns the leg in each slot, or -1.
   static std::vector<int> slots_of(const Lane& lane) {
     std::vector<int> slots(length_of(lane), -1);
     for (int leg = 0; leg < 5; ++leg)
@@ -103,7 +105,8 @@ class BuildingBlocks {
     }
   }
 
-  // Activations from forward to weight gradient; where these have no slots, the idle ones are taken to be theirs.
+  // Returns the peak number of activations, which live from the forward to the weight gradient. If weight
+  // gradients have no slots yet, they are assumed to use the idle ones.
   static int peak_of(const Lane& lane) {
     int held = 0, peak = 0, waiting = 0;
     for (const int leg : slots_of(lane)) {
@@ -131,7 +134,7 @@ class BuildingBlocks {
     return all;
   }
 
-  // The slot after everything that the element needs.
+  // Returns the first slot after all that the element depends on.
   int earliest(const Element& e) const {
     const auto& lane = lanes_[e.rank];
     int last = -1;
@@ -148,7 +151,8 @@ class BuildingBlocks {
     return last + 1;
   }
 
-  // Moves the actions of the ramp up (with weights) and of the ramp down to earlier slots where that raises no peak.
+  // Moves the actions of the ramp up (with weights) and of the ramp down to earlier slots, if that does not
+  // raise the peak.
   void squeeze(bool with_weights) {
     int peak = 0;
     for (const auto& lane : lanes_) peak = std::max(peak, peak_of(lane));
@@ -171,7 +175,7 @@ class BuildingBlocks {
     run();
   }
 
-  // The second slot of each full backward.
+  // Places a weight gradient in the second slot of each full backward.
   static void join_weights(Lane& lane) {
     lane[4].clear();
     for (const int leg : {2, 3})
@@ -187,7 +191,7 @@ class BuildingBlocks {
     return from;
   }
 
-  // Every action moves up: forwards where that raises no peak.
+  // Moves every action to an earlier slot, if that does not raise the peak.
   void squeeze_full() {
     const std::vector<Element> all = elements();
     int peak = 0;
@@ -207,7 +211,7 @@ class BuildingBlocks {
     }
   }
 
-  // Every action as early as the order of the slots allows, in units of one.
+  // Runs every action as early as the order of the slots allows, with unit times.
   void run() {
     std::vector<Lane> ends = lanes_;
     std::vector<int> clock(ranks_, 0);
@@ -234,14 +238,15 @@ class BuildingBlocks {
     return actions;
   }
 
-  // In the order of the slots; weight gradients of the far chunk go before those of the near one.
+  // Returns the actions in the order of the slots. Weight gradients of the far chunk precede those of the
+  // near chunk.
   std::vector<Action> row(int rank) const {
     const int near = rank, far = 2 * ranks_ - 1 - rank;
     Lane lane = lanes_[rank];
     lane[4].clear();
     std::vector<Action> actions;
     std::array<int, 4> next{};
-    std::array<int, 2> waiting{}, weights{};  // of the far chunk, of the near one
+    std::array<int, 2> waiting{}, weights{};  // far chunk, near chunk
     auto weight = [&] {
       const int which = waiting[0] > 0 ? 0 : 1;
       if (waiting[which] == 0) return false;

@@ -1,6 +1,6 @@
-// The authors' heuristics for ZB (Qi et al., arXiv 2401.10241) and ZB-V (arXiv 2405.15362), step by step on counters
-// and tables: what zb_auto and zb_v are held against. An activation counts 2, of which its backward and its weight
-// gradient free 1 each.
+// The authors' heuristics for ZB (Qi et al., arXiv 2401.10241) and ZB-V (arXiv 2405.15362), implemented step
+// by step with counters and tables. The tests compare zb_auto and zb_v with them. An activation counts 2; its
+// backward and its weight gradient free 1 each.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,11 @@
 namespace gantry::schedule::testing {
 
 struct PublishedTimes {
-  double forward = 1, input_gradient = 1, weight_gradient = 1, hop = 0;  // of one stage
+  double forward = 1, input_gradient = 1, weight_gradient = 1, hop = 0;  // per stage
 };
 
-// Actions are put one by one at the end of a rank; kinds are 0 (forward), 1 (input gradient), 2 (weight gradient).
+// Appends actions one by one to the row of a rank. Kinds are 0 (forward), 1 (input gradient) and 2 (weight
+// gradient).
 class PublishedHeuristic {
  public:
   PublishedHeuristic(int ranks, int microbatches, PublishedTimes times, int limit, int waiting = 1)
@@ -36,7 +37,7 @@ class PublishedHeuristic {
     rows.assign(p, {});
   }
 
-  // When it ends.
+  // Returns the end of the action.
   double append(int rank, int kind, int stage, int index, double ready) {
     if (index >= m) throw std::logic_error("a microbatch too many");
     static constexpr std::array kinds = {ActionKind::kForward, ActionKind::kInputGradient, ActionKind::kWeightGradient};
@@ -267,7 +268,7 @@ class PublishedZeroBubbleV : PublishedHeuristic {
 
   std::array<std::vector<std::vector<double>>, 4> ends;  // by leg, rank and microbatch
   std::vector<std::deque<std::pair<int, int>>> waiting;  // stage and microbatch of weight gradients
-  std::vector<double> allowed;                           // idle times of the attempt before
+  std::vector<double> allowed;                           // idle times of the previous attempt
 };
 
 }  // namespace gantry::schedule::testing

@@ -1,5 +1,6 @@
-// The heuristic schedules against their authors' own constructions, for any sizes: no longer, by the longest rank and
-// as a whole, and no more activations. GANTRY_LONG=1 takes every size up to 16 ranks, some minutes long.
+// The heuristic schedules compared with their authors' own constructions: neither the longest rank nor the
+// whole schedule takes longer, and the largest peak of activations is not higher. With GANTRY_LONG=1 the test
+// covers every size up to 16 ranks and takes some minutes.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -23,9 +24,9 @@ using testing::PublishedZeroBubble;
 using testing::PublishedZeroBubbleV;
 
 struct Published {
-  std::string name;      // of the test
-  std::string schedule;  // ours
-  int limit = 0;         // for ours, in activations a rank times the ranks
+  std::string name;      // name of the test
+  std::string schedule;  // Gantry's schedule
+  int limit = 0;         // memory limit of Gantry's schedule / ranks; 0: none
   std::function<Schedule(int ranks, int microbatches, const Costs& costs)> make;
 };
 
@@ -90,7 +91,7 @@ TEST_P(AgainstTheAuthors, NoLongerAtNoMoreMemory) {
     }
 }
 
-// What they are held against is the authors' own: the reference cases have its orders.
+// The constructions in this test are the authors': the reference cases have the same orders.
 TEST_P(AgainstTheAuthors, TheReferenceHasTheOrdersOfTheirs) {
   std::ifstream file(std::string(GANTRY_SOURCE_DIR) + "/tests/golden/schedules/unit_cost.json");
   int compared = 0;
@@ -115,14 +116,14 @@ TEST_P(AgainstTheAuthors, TheReferenceHasTheOrdersOfTheirs) {
 INSTANTIATE_TEST_SUITE_P(Schedules, AgainstTheAuthors, ::testing::ValuesIn(all_published()),
                          [](const auto& published) { return published.param.name; });
 
-// At p = 8, where the authors need 37.5 and 61.5.
+// For p = 8, the authors' schedules take 37.5 and 61.5.
 TEST(Published, VMinOfEightRanks) {
   EXPECT_LE(simulate(generate("v_min", 8, 8)).makespan_max_rank, 37.5);
   EXPECT_LE(simulate(generate("v_min", 8, 16)).makespan_max_rank, 61.5);
   EXPECT_LE(simulate(generate("v_half", 8, 16)).makespan_max_rank, 56.5);
 }
 
-// Cases where the authors' ZB-V holds more than 2 p activations, and any within 2 p that is known would be longer.
+// In these cases the authors' ZB-V holds more than 2 p activations. Every known order within 2 p is longer.
 TEST(Published, ZbVIsNoLongerWhereWaitingWeightGradientsTakeItPastItsLimit) {
   const auto all = all_published();
   const Published& zb_v = *std::ranges::find(all, "zb_v", &Published::name);
@@ -132,7 +133,7 @@ TEST(Published, ZbVIsNoLongerWhereWaitingWeightGradientsTakeItPastItsLimit) {
     compare(zb_v, ranks, microbatches, costs);
 }
 
-// The same times in other units are the same ties.
+// The unit of the times must not change how ties are broken.
 TEST(Published, UnitsOfTimeDoNotMatter) {
   for (const char* name : {"zb_auto", "zb_v", "v_half"}) {
     const Schedule micro =
@@ -160,7 +161,7 @@ TEST(FillSearch, NothingIsKeptThatIsLongerOrHoldsMore) {
   EXPECT_EQ(search.best(), *published);
 }
 
-// However many orders there are to try, a search ends: it counts the actions that it runs.
+// A search ends for any number of orders, because it limits the number of actions that it runs.
 TEST(FillSearch, TriesABoundedNumberOfOrders) {
   const Schedule order = without_weights(generate("zb_h1", 16, 64));
   const std::size_t actions = 2 * 16 * 64;

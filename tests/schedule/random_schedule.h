@@ -1,5 +1,5 @@
-// Random valid schedules and an independent judge of validity, for property tests. The judge shares no code with
-// validate(): it counts actions by their text and then simply tries to run the rows.
+// Random valid schedules and an independent judge of validity, for property tests. The judge shares no code
+// with validate(): it counts actions by their text and then tries to run the rows.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@ class RandomSchedule {
 
   double between(double low, double high) { return std::uniform_real_distribution<double>(low, high)(random_); }
 
-  // A generator's schedule of random sizes, chunks, times and, where it takes one, memory limit or group size.
+  // Returns a schedule of a generator with random sizes, chunks and times, and a random memory limit or group
+  // size if the generator has one.
   Schedule make(const std::string& generator, int max_ranks, int max_microbatches) {
     const int ranks = 1 + below(max_ranks), microbatches = 1 + below(max_microbatches);
     const bool any_chunks = generator == "interleaved_1f1b" || generator == "breadth_first";
@@ -113,7 +114,7 @@ class RandomSchedule {
   std::mt19937 random_;
 };
 
-// Judges a schedule whose placement is sound by brute force.
+// Judges by brute force a schedule whose placement is valid.
 class Judge {
  public:
   explicit Judge(const Schedule& schedule) : schedule_(schedule) {

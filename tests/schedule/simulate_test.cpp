@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The reference's own order, where BW is a full backward and B the input gradient alone.
+// Returns the reference's order, in which BW is a full backward and B only the input gradient.
 Schedule reference_order(const nlohmann::json& of) {
   Schedule schedule;
   schedule.name = of["schedule"];
@@ -94,7 +94,7 @@ TEST(Simulate, AnOverlappedPairCostsTheSumOfItsParts) {
   EXPECT_EQ(simulation.timeline[0][1].start, 1);
   EXPECT_EQ(simulation.timeline[0][2].end, 7);
   EXPECT_EQ(simulation.makespan_global, 12);
-  // Both results leave at the pair's end, though the forward is its first part.
+  // Both results are sent at the pair's end, although the forward is its first part.
   const Simulation two = simulate(from_csv("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,(1F2;1B0)OVERLAP_F_B,1B1,1B2\n", "two"));
   EXPECT_EQ(two.timeline[1][3].end, 6);
   EXPECT_EQ(two.timeline[0][3].start, 6);

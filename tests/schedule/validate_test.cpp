@@ -65,7 +65,7 @@ TEST(Validate, PlacementMustBeCompleteAndUnique) {
   EXPECT_THAT(error_of("0F0,0B0\n0F1,0B1\n"), HasSubstr("stage 0 is held by ranks 0 and 1; expected one rank"));
   EXPECT_THAT(error_of("0F0,0B0\n2F0,2B0\n"), HasSubstr("no rank holds stage 1, but rank 1 holds stage 2"));
   EXPECT_THAT(error_of("999999F999999\n"), HasSubstr("no rank holds stage 0"));
-  EXPECT_THAT(error_of("0F999999\n"), HasSubstr("0F0 is missing"));  // and at once, for all its size
+  EXPECT_THAT(error_of("0F999999\n"), HasSubstr("0F0 is missing"));  // found at once in spite of its size
   Schedule schedule = generate("1f1b", 2, 2);
   schedule.stages_of_rank = {{1}, {0}};
   EXPECT_THAT(error_of(schedule), HasSubstr("rank 0, position 0, 0F0: stage 0 is held by rank 1"));
@@ -106,7 +106,7 @@ TEST(Validate, OnlyTheRanksOfTheCircleAreNamed) {
   EXPECT_EQ(message.find("rank 0 at"), std::string::npos) << message;
 }
 
-// PyTorch's loader takes this one, and then trains on exchanged microbatches.
+// PyTorch's loader accepts this schedule, and then trains on swapped microbatches.
 TEST(Validate, SwappedSendsAreADeadlockUnderRendezvous) {
   EXPECT_THAT(error_of("0F0,0F1,0SEND_F1,0SEND_F0\n1RECV_F0,1F0,1RECV_F1,1F1\n"),
               AllOf(HasSubstr("rank 0 at position 2, 0SEND_F1, waits for 1RECV_F1 at position 2 on rank 1"),
@@ -139,7 +139,7 @@ TEST(Validate, PartsOfAPairMayNotNeedEachOther) {
   EXPECT_THAT(error_of("(0F0;0B0)OVERLAP_F_B\n"),
               HasSubstr("0B0: the action overlaps 0F0, which produces its forward"));
   EXPECT_EQ(error_of("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"), "valid");
-  // Data for the second part arrives only after the other rank has had the first part's.
+  // The data for the second part arrive only after the other rank has received those of the first part.
   EXPECT_THAT(error_of("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1F1,1B0,1B1\n"),
               HasSubstr("deadlock: rank 0 at position 1, 0F1"));
   Schedule schedule = from_csv("0F0,0F1,0B0,0B1\n", "mine");
@@ -160,12 +160,12 @@ TEST(Validate, RandomSchedulesThatRanOnceAreValid) {
   }
 }
 
-// PyTorch 2.13's loader takes each of these without a word.
+// PyTorch 2.13's loader accepts each of these without a message.
 TEST(Validate, WhatPyTorchsLoaderAcceptsIsRefusedWithTheCounterExample) {
   EXPECT_EQ(
       error_of("0F0,0F0,0B0\n1F0,1B0\n"),
       "schedule mine, rank 0, position 1, 0F0: the same action is already at position 0; expected each action once");
-  // Microbatches would change places between the ranks.
+  // The ranks would swap microbatches.
   const std::string receiver = "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n";
   EXPECT_EQ(error_of("0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n" + receiver), "valid");
   EXPECT_THAT(error_of("0F0,0F1,0SEND_F1,0SEND_F0,0RECV_B0,0B0,0RECV_B1,0B1\n" + receiver),

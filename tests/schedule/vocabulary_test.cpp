@@ -1,4 +1,4 @@
-// Embedding and head as passes of all ranks: proved, simulated, and placed where the step is shortest.
+// Embedding and head as passes on all ranks: validated, simulated, and placed so that the step is shortest.
 #include <gtest/gtest.h>
 #include <random>
 
@@ -10,7 +10,7 @@
 namespace gantry::schedule {
 namespace {
 
-// Three products of the head: algorithm 2 has two of them in S.
+// The head has three matrix multiplications. Algorithm 2 has two of them in S.
 Costs head_of(double product, double hop = 0, int algorithm = 1) {
   return {.hop = hop,
           .vocabulary = {.embedding_forward = 0.01,
@@ -71,9 +71,9 @@ TEST(VocabularyActions, RandomTimesAreProvedToo) {
   }
 }
 
-// With a hop between ranks the period is the work, in every step but the ramps: as many more forwards ahead are needed
-// as the ranks meet between a microbatch's forward and backward, twice in algorithm 1 and once in algorithm 2, as the
-// paper says; without them the step is longer.
+// With a hop between ranks, the period between the ramps equals the work only with additional forwards ahead.
+// Their number is that of the meetings of all ranks between a microbatch's forward and backward: two in
+// algorithm 1 and one in algorithm 2, as in the paper. Without them the step is longer.
 class VocabularyAhead : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, VocabularyAhead, ::testing::Values(1, 2));
 
@@ -97,7 +97,8 @@ TEST_P(VocabularyAhead, ReachesThePeriod) {
   }
 }
 
-// The full head on the last stage, against its parts on all ranks: 8 ranks, a head as large as a stage's share.
+// Compares the full head on the last stage with its shards on all ranks: 8 ranks, and a head with the work of
+// one stage.
 TEST(VocabularyActions, ALargeHeadIsShortenedByTheRanks) {
   const int ranks = 8, microbatches = 64;
   const Schedule plain = generate("1f1b", ranks, microbatches);
@@ -146,7 +147,7 @@ TEST(VocabularyActions, WhatIsWrongIsRefused) {
             }).find("which produces its data"),
             std::string::npos);
   EXPECT_NE(refused([](Schedule& made) {
-              auto& row = made.actions[0];  // rank 0's last T behind all backwards
+              auto& row = made.actions[0];  // rank 0's last T after all backwards
               const auto last = place_of(row, kHeadBackward, 2);
               const Action moved = *last;
               row.erase(last);

@@ -1,5 +1,5 @@
-// Rows that are added to a table: the CPU's kernel and a device's threads have the bits of LibTorch's index_add_ in
-// float32 or float64.
+// Adding rows to a table. The results of the CPU kernel and of a device's threads are bitwise identical to
+// LibTorch's index_add_ in float32 or float64.
 #include "gantry/tensors/kernels/add_rows.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kTableRows = 7, kWidthOfRows = 5;
 
-// Rows of the table that get 0, 1, 8, 9, 16 and 25 rows, in turn while there are any.
+// Returns an index that contains the rows of the table 1, 8, 0, 16, 9, 25 and 0 times, in turn.
 torch::Tensor index_of_runs() {
   std::vector<std::int64_t> left = {1, 8, 0, 16, 9, 25, 0}, index;
   for (bool any = true; any;) {

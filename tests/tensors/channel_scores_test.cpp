@@ -1,4 +1,4 @@
-// Scores of tokens whose keys decay by channels, next to their formula.
+// Scores of tokens whose keys decay per channel, compared with their formula.
 #include "gantry/tensors/kernels/channel_scores.h"
 
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@ kernels::ChannelTokens scored_tokens(std::int64_t tokens, std::int64_t channels)
   return {drawn().requires_grad_(), drawn().requires_grad_(), (-drawn().abs()).cumsum(-2).requires_grad_()};
 }
 
-// All exponents, of which those of later keys are not used.
+// Computes all exponents. Those of later keys are not used.
 std::vector<torch::Tensor> formula(const kernels::ChannelTokens& of) {
   const torch::Tensor differences = of.sums.unsqueeze(-2) - of.sums.unsqueeze(-3);
   const torch::Tensor decayed = torch::exp(differences.clamp_max(0)) * of.key.unsqueeze(-3);
   return {(of.query.unsqueeze(-2) * decayed).sum(-1).tril(), (of.key.unsqueeze(-2) * decayed).sum(-1).tril(-1)};
 }
 
-// Numbers of tokens and channels that the loops divide, and others.
+// Numbers of tokens and channels that are multiples of the loops' block sizes, and others.
 TEST(ChannelScores, HaveTheNumbersAndGradientsOfTheFormula) {
   for (const auto& [tokens, channels] : {std::pair{1, 5}, std::pair{16, 16}, std::pair{41, 37}, std::pair{64, 64}}) {
     SCOPED_TRACE(std::to_string(tokens) + " tokens, " + std::to_string(channels) + " channels");

@@ -1,5 +1,5 @@
-// The passes of a cross entropy: the CPU's by blocks of rows are what a device's threads give, and hold no copy of the
-// logits.
+// The passes of the cross entropy. The CPU computes them by blocks of rows without a copy of the logits, with
+// the results of a device's threads.
 #include "gantry/tensors/kernels/cross_entropy.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ torch::Tensor logits_of(torch::ScalarType type) {
 
 const torch::Tensor kLabels = torch::tensor({0, 127, -1, 5, 64, -1, 3}, torch::kInt64);
 
-// A row by threads that each take every kThreads-th column, as a device does it.
+// Computes a row with threads that each take every kThreads-th column, like a device.
 template <class T, class A>
 void expect_as_threads(torch::ScalarType type, double near) {
   const torch::Tensor logits = logits_of(type);
@@ -78,7 +78,7 @@ TEST(CrossEntropyKernels, NoColumnsOfARankCountNothing) {
   EXPECT_TRUE((row_sums(logits, 0, torch::zeros({kRows}), kLabels.clamp_max(-1), true) == 0).all().item<bool>());
 }
 
-// In bfloat16 logits of 16 MB: a copy in float32 would have 32.
+// The logits have 16 MB in bfloat16. A copy in float32 would have 32 MB.
 TEST(CrossEntropyKernels, HoldNoCopyOfTheLogits) {
   const torch::Tensor logits = torch::zeros({1000, 8000}, torch::kBFloat16);
   const torch::Tensor labels = torch::zeros({1000}, torch::kInt64);

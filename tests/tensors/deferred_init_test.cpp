@@ -50,7 +50,7 @@ TEST(DeferredInit, SlicesOfEveryLayoutEqualTheFullTensor) {
       [](torch::Tensor& t) {
         t.fill_(1);
         t[3].zero_();
-      },  // through a view: the whole is replayed
+      },  // through a view: the full tensor is replayed
       [](torch::Tensor& t) {
         t.normal_();
         t.select(1, 2).uniform_(5, 6);

@@ -36,7 +36,8 @@ TEST(DoubleScales, TheTableIsTheDynamicMap) {
   EXPECT_LE((scale_table().to(torch::kFloat64) - expected).abs().div(expected.abs() + 1e-9).max().item<double>(), 2e-7);
 }
 
-// By the formula, number by number: 120 columns give blocks across rows, and the last ones are not full.
+// Compares single values with the formula. With 120 columns, blocks extend across rows, and the last blocks
+// are not full.
 TEST(DoubleScales, ValuesAreThoseOfTheFormula) {
   const std::int64_t rows = 300, columns = 120;
   const torch::Tensor weight = some_weight(rows, columns), flat = weight.view({-1});
@@ -88,7 +89,7 @@ TEST(DoubleScales, RecordsOfRowsAcrossBlocks) {
       const torch::Tensor records = pack_records(encoding, mine);
       EXPECT_EQ(records.size(1), encoding.record_bytes());
       EXPECT_TRUE(torch::equal(unpack_records(encoding, records, torch::kFloat32), part(values))) << columns;
-      // Rows alone, as ZeRO holds them.
+      // Only rows, as ZeRO holds them.
       EXPECT_TRUE(torch::equal(unpack_records(encoding, records.narrow(0, 3, 1), torch::kFloat32),
                                part(values).narrow(0, 3, 1)));
     }

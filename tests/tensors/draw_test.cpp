@@ -1,4 +1,5 @@
-// Random numbers: the host's runs of them are what the function for host and device gives for each element.
+// Random numbers: the host generates them in runs, with the same values as the function for single elements
+// on host and device.
 #include "gantry/tensors/kernels/draw.h"
 
 #include <cmath>
@@ -16,7 +17,7 @@ const std::vector<Drawn> kLaws = {{Law::kNormal, 1, 2, 3, 4},
                                   {Law::kBernoulli, 0.3, 0, ~0ull, 1ull << 63},
                                   {Law::kMask, 0.25, 1 / 0.75, 3, 4}};
 
-// Element by element, as a device's kernel does it.
+// Generates the numbers element by element, like a device kernel.
 torch::Tensor drawn_one_by_one(const torch::Tensor& like, const Drawn& drawn, std::int64_t first,
                                at::IntArrayRef in_full) {
   torch::Tensor numbers = torch::empty(like.sizes(), torch::kFloat64);
@@ -63,7 +64,7 @@ TEST(Draw, MoreDimsThanABoxHasAreRefused) {
   EXPECT_THROW(draw(part, kLaws[0], 0, full.strides()), UsageError);
 }
 
-// Of the values that Philox can give: multiples of 2^-53.
+// The arguments are values that Philox can generate: multiples of 2^-53.
 TEST(PortableMathematics, IsTheLibrarysButForTheLastBits) {
   double largest_log = 0, largest_cosine = 0;
   const auto compare = [&](double u) {

@@ -1,4 +1,4 @@
-// The exponential function of the kernels, next to the host's.
+// The exponential function of the kernels, compared with the host's.
 #include "gantry/tensors/kernels/exp_element.h"
 
 #include <cmath>

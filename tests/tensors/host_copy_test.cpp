@@ -1,4 +1,5 @@
-// What the host knows of tensors elsewhere. The meta device stands for one: whoever reads its numbers fails.
+// Host copies of tensors on a device. The meta device represents the device, because any read of its values
+// fails.
 #include "gantry/tensors/host_copy.h"
 
 #include <gtest/gtest.h>

@@ -32,7 +32,7 @@ TEST(LazyGradient, HasMemoryFromWhatIsAddedFirst) {
 TEST(LazyGradient, IsBroughtByWhoAddsItself) {
   torch::Tensor weight = torch::ones({2}).requires_grad_();
   LazyGradient gradient(weight, torch::kFloat32, "");
-  bring_lazy_gradient(weight);  // none is shown
+  bring_lazy_gradient(weight);  // no gradient is shown
   EXPECT_FALSE(weight.grad().defined());
   gradient.show();
   bring_lazy_gradient(weight);
@@ -43,7 +43,7 @@ TEST(LazyGradient, IsBroughtByWhoAddsItself) {
   EXPECT_TRUE(torch::equal(gradient.values(), torch::ones({2}))) << "hidden, not gone";
 }
 
-// The user's hooks on a parameter run beside it, whichever came first.
+// The user's hooks on a parameter run too, in any order of registration.
 TEST(LazyGradient, LeavesRoomForOtherHooks) {
   torch::Tensor weight = torch::ones({2}).requires_grad_();
   int called = 0;

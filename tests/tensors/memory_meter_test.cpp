@@ -65,7 +65,7 @@ TEST(MemoryMeter, WhatAThreadWithoutAMeterFreesIsSubtracted) {
   EXPECT_EQ(meter.bytes(), 0);
 }
 
-// LibTorch's allocators give the address of freed memory again.
+// LibTorch's allocators reuse the address of freed memory.
 TEST(MemoryMeter, AnAddressThatIsUsedAgainIsCountedOnce) {
   const MemoryMeter meter;
   int block = 0;

@@ -1,4 +1,4 @@
-// Memory that waits outside of the device, and which memory autograd alone holds.
+// Memory that is offloaded to the host, and the memory that only autograd holds.
 #include "gantry/tensors/moved_memory.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(MovedMemory, ComesBackUnderTheSameTensors) {
 TEST(MovedMemory, IsNotThereMeanwhile) {
   OffloadBufferPool rooms(torch::kCPU);
   torch::Tensor tensor = torch::ones({1000}, torch::kFloat64);
-  MovedMemory(rooms, {tensor.storage()}).start_out();  // waits for the copy as it goes
+  MovedMemory(rooms, {tensor.storage()}).start_out();  // the destructor waits for the copy
   EXPECT_EQ(tensor.storage().nbytes(), 0u);
   try {
     tensor.add(1);
@@ -82,7 +82,7 @@ TEST(SavedTensors, AreWhatNobodyElseHolds) {
     loss = chain.loss(input);
   }
   auto storages = saved->held_by_autograd_alone(1);
-  EXPECT_EQ(storages.size(), 4u);  // what tanh gave
+  EXPECT_EQ(storages.size(), 4u);  // the outputs of tanh
   EXPECT_FALSE(holds(storages, input));
   for (const auto& weight : chain.weights) EXPECT_FALSE(holds(storages, weight));
   EXPECT_TRUE(saved->held_by_autograd_alone(std::size_t{1} << 20).empty());
@@ -99,7 +99,8 @@ TEST(SavedTensors, AreWhatNobodyElseHolds) {
   const Chain other;
   other.loss(input).backward();
   for (std::size_t i = 0; i < 4; ++i) {
-    // Not to the bit: two runs of a product may choose different kernels, here as in LibTorch alone.
+    // Not bitwise identical: two runs of a matrix multiplication may choose different kernels, also in
+    // LibTorch alone.
     const double apart = (chain.weights[i].grad() - other.weights[i].grad()).abs().max().item<double>();
     EXPECT_LT(apart, 1e-12) << "weight " << i;
   }

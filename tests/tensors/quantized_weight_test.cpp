@@ -66,7 +66,7 @@ TEST_P(QuantizedWeight, ZerosStayZeros) {
   EXPECT_TRUE(torch::equal(values_of(GetParam(), quantize(GetParam(), zeros)).abs(), zeros));
 }
 
-// Scales are those of blocks of 128 rows and columns, whose largest magnitude is the largest code.
+// Each block of 128 rows and columns has a scale that maps its largest magnitude to the largest code.
 TEST(QuantizedWeight, Fp8HasAScaleForEachBlock) {
   torch::Tensor weight = torch::zeros({2, 200, 140});
   weight[0][3][5] = 896;

@@ -27,7 +27,7 @@ torch::Tensor by_formula(const torch::Tensor& heads, const torch::Tensor& cosine
   return out;
 }
 
-// Both orders, with and without features behind the pairs, angles of the tokens and of the samples.
+// Both orders, with and without features after the pairs, with angles per token and per sample.
 TEST(Rotate, IsItsFormulaAndTurnsBack) {
   for (const PairOrder order : {PairOrder::kHalves, PairOrder::kAdjacent})
     for (const std::int64_t pairs : {4, 3})

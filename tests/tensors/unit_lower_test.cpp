@@ -1,4 +1,4 @@
-// Systems with unit lower triangular matrices, next to LibTorch's.
+// Linear systems with unit lower triangular matrices, compared with LibTorch's solution.
 #include "gantry/tensors/kernels/unit_lower.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// UTF-8 taken apart: what is a character, and what is none.
+// Decoding of UTF-8: valid characters and invalid bytes.
 #include "gantry/core/base/utf8.h"
 
 #include <gtest/gtest.h>
@@ -31,12 +31,12 @@ TEST(Utf8, ATextBeginsWithACharacterOrWithNone) {
       {"\xf0\x9f\x98", 3, {}},
       {"\xe4\xb8z", 2, {}},
       {"\xf0\x9f\xc3\xa4", 2, {}},
-      // Nothing begins so.
+      // Bytes that cannot begin a character.
       {"\x80", 1, {}},
       {"\xbf\xbf", 1, {}},
       {"\xfe", 1, {}},
       {"\xff", 1, {}},
-      // In more bytes than it needs.
+      // Overlong encodings.
       {"\xc0\x80", 1, {}},
       {"\xc1\xbf", 1, {}},
       {"\xe0\x9f\xbf", 1, {}},
@@ -44,7 +44,7 @@ TEST(Utf8, ATextBeginsWithACharacterOrWithNone) {
       // Surrogates.
       {"\xed\xa0\x80", 1, {}},
       {"\xed\xbf\xbf", 1, {}},
-      // Past U+10FFFF.
+      // Above U+10FFFF.
       {"\xf4\x90\x80\x80", 1, {}},
       {"\xf5\x80\x80\x80", 1, {}},
   };

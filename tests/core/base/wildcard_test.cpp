@@ -1,4 +1,4 @@
-// Patterns of names, by both meanings of a star.
+// Patterns of names, with both meanings of a star.
 #include "gantry/core/base/wildcard.h"
 
 #include <gtest/gtest.h>

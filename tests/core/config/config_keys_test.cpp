@@ -1,4 +1,5 @@
-// Keys that have no effect where they stand, and the one list of all keys beside what the reader knows.
+// Keys that have no effect in their context, and the list of all keys compared with the keys that the reader
+// accepts.
 #include "gantry/core/config/config_keys.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 const std::string kKeyTestModel = "model: {policy: gpt2}\n";
 
-// A configuration: the text, with a model if it has none.
+// Returns the text, with a model section if it has none.
 std::string with_model(const std::string& text) { return (text.starts_with("model:") ? "" : kKeyTestModel) + text; }
 
 std::string refusal(const std::string& text, const std::vector<std::string>& sets = {}) {
@@ -29,10 +30,10 @@ std::string refusal(const std::string& text, const std::vector<std::string>& set
 }
 
 struct KeyCase {
-  const char* key;    // as config_keys() has it
-  const char* idle;   // where it has no effect
-  const char* says;   // of the error
-  const char* usual;  // where it has one
+  const char* key;    // as in config_keys()
+  const char* idle;   // a configuration in which the key has no effect
+  const char* says;   // the expected error
+  const char* usual;  // a configuration in which the key has an effect
 };
 
 const KeyCase kKeyCases[] = {
@@ -246,7 +247,8 @@ TEST(KeysWithoutEffect, AreRefusedFromTheCommandLineToo) {
                 .find("--set lr_schedule.min_lr: the key has no effect with schedule constant"),
             0u);
   EXPECT_EQ(refusal("lr_schedule: {min_lr: 1.0e-5}", {"lr_schedule.name=cosine"}), "");
-  // Of a run's own file, perhaps of an earlier version, only what was added counts.
+  // A file that a run has written, perhaps with an earlier version, may contain keys without effect.
+  // Overrides may not.
   const std::string written = kKeyTestModel + "lr_schedule: {name: constant, min_lr: 0}\ncheckpoint: {async: false}\n";
   EXPECT_EQ(Config::parse_written(written, "c").lr_schedule.min_lr, 0);
   EXPECT_THROW(Config::parse_written(written, "c", {"optimizer.momentum=0.5"}), ConfigError);
@@ -271,7 +273,8 @@ TEST(KeysWithoutEffect, AreLeftOutOfTheResolvedWhole) {
     EXPECT_EQ(bare.find(key), std::string::npos) << bare;
 }
 
-// The keys of a section ("" for the whole) as the reader lists them when it is asked for one that is none.
+// Returns the keys of a section ("" for the top level), as the reader lists them in its error about an
+// unknown key.
 std::set<std::string> read_keys(const std::string& section) {
   const std::string unknown = "zzzzzzzzzzzzzzzzzzzzzzzz";
   std::string text = fmt::format("{{{}: 1}}", unknown);
@@ -312,7 +315,7 @@ TEST(ConfigKeys, AreThoseThatTheReaderKnows) {
   EXPECT_GE(sections.size(), 14u);
 }
 
-// Where a key is not there, it has the value that the list says.
+// A key that is not set has the default value that the list states.
 TEST(ConfigKeys, HaveTheValuesThatTheListGivesThem) {
   const std::string text = kKeyTestModel +
                            "lora: {target_modules: all-linear}\ndata: {format: text, path: x}\nprofile: {}\n" +

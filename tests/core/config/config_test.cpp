@@ -16,7 +16,7 @@ constexpr const char* kModel = "model: {policy: gpt2}\n";
 
 struct BadCase {
   const char* text;  // after kModel, unless it begins with "!"
-  const char* said;  // what the message must have
+  const char* said;  // text that the message must contain
 };
 
 // Line and column are those of the key.
@@ -219,7 +219,7 @@ TEST(Config, OverridesWinAndAreNamedInErrors) {
   EXPECT_THROW(Config::parse(kModel, "c", {"parallel.tensor"}), UsageError);
 }
 
-// A section that only an override has created is at no line of the file.
+// A section that only an override has created has no line in the file.
 TEST(Config, FaultsOfSectionsThatOverridesCreateNameTheOverride) {
   EXPECT_EQ(fault_of(kModel, {"modle.policy=gpt2"}).find("--set modle.policy: modle: unknown key"), 0u)
       << fault_of(kModel, {"modle.policy=gpt2"});

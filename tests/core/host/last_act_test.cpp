@@ -1,4 +1,4 @@
-// The act between a failure's error line and the end of the process.
+// The function that runs after the error line of a failure and before the end of the process.
 #include "gantry/core/host/last_act.h"
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// Cores that a process may use: by made-up files, under taskset, and in a real cgroup where one can be made.
+// The number of cores that a process may use: from made-up files, under taskset, and in a real cgroup if the
+// test can create one.
 #include "gantry/core/host/usable_cores.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Files that are whole or not there. What checkpoints do with them is held by tests/checkpoint.
+// Files that are either complete or absent. tests/checkpoint tests how checkpoints use them.
 #include "gantry/core/io/durable_file.h"
 
 #include <cerrno>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Records synced files, and fails at the chosen one.
+// Counts synced files and directories, and fails in the chosen operation.
 class NotedFiles final : public FileSystem {
  public:
   bool fails_to_rename = false, fails_to_sync = false;

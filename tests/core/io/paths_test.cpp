@@ -1,4 +1,4 @@
-// What lies at a path, and that a path which the system can't tell anything of is an InputError.
+// Queries of the file system. A path that the system cannot examine is an InputError.
 #include "gantry/core/io/paths.h"
 
 #include <filesystem>
@@ -28,7 +28,7 @@ TEST(Paths, SayWhatLiesThere) {
   EXPECT_EQ(files_below(scratch.path()), (std::vector<fs::path>{folder / "c", file}));
 }
 
-// Root may read everything, so permissions would not do here.
+// The test does not use permissions, because root may read everything.
 TEST(Paths, AreInputErrorsIfTheyCanNotBeRead) {
   const ScratchFolder scratch;
   fs::create_symlink("loop", scratch / "loop");

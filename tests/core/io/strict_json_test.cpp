@@ -1,4 +1,4 @@
-// The rules for JSON that may be hostile: all that read it share them.
+// The rules for JSON that may be hostile. All readers of such JSON share them.
 #include "gantry/core/io/strict_json.h"
 
 #include <gmock/gmock.h>

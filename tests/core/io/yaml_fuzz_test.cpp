@@ -1,5 +1,6 @@
-// Hostile and mutated configurations: each is read or refused with its place. Seeds are fixed. The longest have a
-// million characters, so that a reader which takes the square of their number of steps runs into the entry's deadline.
+// Hostile and mutated configurations. Each of them is either read, or rejected with an error that states the
+// place. Seeds are fixed. The longest texts have a million characters, so a reader whose time is quadratic in
+// the length exceeds the time limit of the test.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -81,11 +82,11 @@ const std::string kPieces[] = {"[",
                                "%TAG ! x\n",
                                "999999999999999999999"};
 
-// What became of a text: "" if it was read; else the refusal.
+// Returns "" if the text was read, otherwise the error.
 std::string refusal_of(const std::string& text) {
   try {
     const Config config = Config::parse(text, "f.yaml");
-    // What is accepted is understood: it reads back as itself, as YAML and as JSON.
+    // An accepted configuration reads back unchanged, as YAML and as JSON.
     const std::string resolved = config.to_yaml();
     EXPECT_EQ(Config::parse(resolved).to_yaml(), resolved) << text;
     EXPECT_EQ(Config::parse(config.to_json()).to_yaml(), resolved) << text;
@@ -105,7 +106,8 @@ void expect_place(const std::string& refusal, const std::string& text) {
   EXPECT_LT(refusal.size(), 60000u);
 }
 
-// One change of a text: bytes flipped, taken out, doubled, moved, or a piece of syntax put in.
+// Changes a text in one to four places: flips a bit, removes, doubles or copies bytes, truncates the text, or
+// inserts a piece of syntax.
 class Mutator {
  public:
   explicit Mutator(std::uint64_t seed) : random_(seed) {}
@@ -187,7 +189,7 @@ std::string repeated(const std::string& piece, std::size_t bytes) {
 
 struct Hostile {
   std::string text;
-  const char* said;  // in the refusal; null where it may be read
+  const char* said;  // part of the error; null if the text is accepted
 };
 
 std::vector<Hostile> hostile_documents() {
@@ -248,7 +250,7 @@ TEST(YamlFuzz, HostileDocumentsAreRefused) {
   }
 }
 
-// A tab is no indentation in YAML: whatever the parser makes of one, the value must not move silently.
+// YAML does not allow tabs as indentation. The parser must not move a key silently because of one.
 TEST(YamlFuzz, TabsDoNotMoveKeys) {
   for (const char* text : {"model:\n\tpolicy: gpt2\n", "model:\n  policy: gpt2\n\tpath: x\n",
                            "model:\n  policy: gpt2\n\tprecision: float64\n"}) {

@@ -1,4 +1,4 @@
-// Axes are data: their names stand in the mesh and the configuration, and nowhere else.
+// Axes are data: only one header contains their names.
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a line says to the compiler.
+// Returns the line without its comment.
 std::string without_comment(const std::string& line) { return line.substr(0, line.find("//")); }
 
 TEST(AxisNames, StandInOnePlace) {

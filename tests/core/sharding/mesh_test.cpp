@@ -86,7 +86,7 @@ TEST(Mesh, RankAtRefusesPlacesThatAreNone) {
             std::string::npos);
 }
 
-// Quadratic work over these ranks would take hours.
+// An algorithm with quadratic time would take hours for this number of ranks.
 TEST(Mesh, GroupsOfAMillionRanksTakeLinearTime) {
   const Mesh mesh = Mesh::hybrid(1 << 20, 1 << 8, 0, 1 << 3);
   EXPECT_EQ(mesh.groups({"tp"}).size(), 1u << 17);
@@ -114,7 +114,7 @@ TEST(Mesh, ContextStandsJustOutsideTpUnlessTheOrderNamesIt) {
               std::string::npos);
 }
 
-// Of every mesh of up to 64 ranks: the groups of both views, by what they must share.
+// For every mesh of up to 64 ranks, checks which coordinates the members of a group share, in both views.
 TEST(Mesh, TheExpertViewCountsTheSameRanks) {
   const std::vector<std::vector<std::string>> orders{{"pp", "dp", "tp"}, {"tp", "pp", "dp"}, {"dp", "pp", "cp", "tp"}};
   for (const auto& order : orders)
@@ -129,7 +129,7 @@ TEST(Mesh, TheExpertViewCountsTheSameRanks) {
               if (ranks > 64) continue;
               const Mesh mesh = Mesh::hybrid(ranks, pipeline, data, tensor, order, context, expert);
               ASSERT_EQ(mesh.axis_size("edp") * expert, inside);
-              std::vector<int> stage_ranks;  // of pp 0, ascending: counted by ep inside, edp outside
+              std::vector<int> stage_ranks;  // ranks of pp 0, ascending: ep varies fastest
               for (int rank = 0; rank < ranks; ++rank) {
                 const auto experts = mesh.ranks_along(rank, {"ep"}), replicas = mesh.ranks_along(rank, {"edp"});
                 ASSERT_EQ(static_cast<int>(experts.size()), expert);
@@ -168,7 +168,7 @@ TEST(Mesh, RolesStateWhichAxesShareTheBatchAndWhichShard) {
   EXPECT_EQ(mesh.sharding_axes(), Axes{"tp"});
   EXPECT_EQ(mesh.batch_axes(axis::View::kExpert), Axes{"edp"});
   EXPECT_EQ(mesh.sharding_axes(axis::View::kExpert), Axes{"ep"});
-  const Mesh dense = Mesh::hybrid(8, 2, 0, 2);  // without experts over ranks there is one view
+  const Mesh dense = Mesh::hybrid(8, 2, 0, 2);  // without expert parallelism there is only one view
   EXPECT_EQ(dense.batch_axes(axis::View::kExpert), Axes{"dp"});
   EXPECT_EQ(Mesh({{"dp", 2}, {"xp", 3}, {"tp", 1}}).sharding_axes(), (Axes{"xp", "tp"}));
 }
@@ -181,7 +181,7 @@ TEST(Mesh, GroupsAreForTheSetsOfAxesThatJobsNeed) {
   const Mesh mesh = Mesh::hybrid(16384, 16, 0, 8, {"pp", "dp", "tp"}, 4, 64);
   const auto sets = mesh.group_sets();
   EXPECT_EQ(sets.size(), 11u);
-  // A rank makes its own groups alone: as many numbers as it has peers in them.
+  // A rank makes only the groups that it belongs to. They have this number of members in total.
   std::size_t numbers = 0;
   for (const auto& set : sets) {
     const auto ranks = mesh.ranks_along(9999, set);
@@ -191,7 +191,8 @@ TEST(Mesh, GroupsAreForTheSetsOfAxesThatJobsNeed) {
   EXPECT_LT(numbers, 3u * 16384u);
 }
 
-// All ranks' groups at once, as a simulation of such a job holds them (bench/mesh_bench.cpp has the time).
+// The groups of all ranks at once, as a simulation of such a job holds them. bench/mesh_bench.cpp measures
+// the time.
 TEST(Mesh, GroupsOfFiveAxesAndManyRanksAreSmall) {
   const Mesh mesh = Mesh::hybrid(16384, 16, 0, 8, {"pp", "dp", "tp"}, 4, 64);
   std::size_t groups = 0, bytes = 0;
@@ -204,9 +205,10 @@ TEST(Mesh, GroupsOfFiveAxesAndManyRanksAreSmall) {
       bytes += sizeof(ranks) + ranks.capacity() * sizeof(int);
       ++groups;
     }
-    EXPECT_EQ(numbers, 16384u);  // every rank in one group of each set
+    EXPECT_EQ(numbers, 16384u);  // every rank is in one group of each set
   }
-  // Of each set as many groups as its axes leave: dp 32; edp 16, of 1024 ranks that share a stage.
+  // The number of groups of a set is the number of ranks divided by the sizes of its axes. dp is 32. edp is
+  // 16: 1024 ranks share a stage, and ep is 64.
   EXPECT_EQ(groups, 1024u + 128 + 8 + 2048 + 128 + 16 + 1 + 512 + 4096 + 1024 + 256);
   EXPECT_LT(bytes, 100u << 20);
 }

@@ -1,5 +1,5 @@
-// What follows from a placement, on every mesh of up to 64 ranks with axes of 1, 2, 3 and 5 ranks, against an oracle
-// that moves single elements.
+// Properties of placements on every mesh of up to 64 ranks with axes of 1, 2, 3 and 5 ranks, compared with a
+// simple implementation that moves single elements.
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -11,9 +11,9 @@
 namespace gantry {
 namespace {
 
-constexpr const char* kMadeUp = "xp";  // an unknown axis that shards layers
+constexpr const char* kMadeUp = "xp";  // an axis that Gantry does not use; it shards layers
 
-// The ids of a tensor's elements, as a rank has them.
+// The ids of the elements of a tensor that a rank holds.
 struct Elements {
   Shape shape;
   std::vector<std::int64_t> ids;
@@ -31,7 +31,7 @@ bool is_in_any(std::int64_t index, const std::vector<Range>& ranges) {
                      [&](const Range& range) { return index >= range.begin && index < range.end; });
 }
 
-// What the rank keeps, index by index along the dim.
+// Returns the elements that the rank keeps, index by index along the dimension.
 Elements shard_by_hand(const Elements& left, const ShardSpec& shard, int rank) {
   Elements seen = left;
   if (shard.row > 0) seen.shape = {static_cast<std::int64_t>(left.ids.size()) / shard.row, shard.row};
@@ -80,7 +80,8 @@ std::int64_t place_in(const Shape& shape, const Shape& index) {
   return place;
 }
 
-// Calls `take` with the places of every element that both slices have, in the first and in the second.
+// Calls `take` for every element that is in both slices, with its position in the first and in the second
+// slice.
 void visit_common(const Slice& first, const Slice& second,
                   const std::function<void(std::int64_t, std::int64_t)>& take) {
   std::int64_t first_offset = 0;
@@ -109,7 +110,7 @@ ShardSpec over(ShardSpec shard, std::vector<Axis> axes) {
   return shard;
 }
 
-// Placements of all kinds, for the sizes of tp, of the made-up axis, and of the batch axes.
+// Returns placements of all kinds, for the given sizes of tp, of the made-up axis and of the batch axes.
 std::vector<Placement> placements_for(const Axis& tensor, const Axis& other, const std::vector<Axis>& batch) {
   const auto placed = [](Shape shape, std::vector<ShardSpec> shards) {
     return Placement{
@@ -126,20 +127,20 @@ std::vector<Placement> placements_for(const Axis& tensor, const Axis& other, con
       placed({4, 7}, {rows}),
       placed({10, 3}, {heads}),
       placed({12, 7}, {columns, over(shard(1, 7, other.size), {other})}),       // two axes, two dims
-      placed({12, 5}, {columns, {.axes = {other}, .dim = 0, .segments = {}}}),  // two axes, one dim: of what is left
-      placed({10, 3}, {heads, {.axes = {other}, .dim = 0, .segments = {}}}),    // of shared heads
-      placed({12, 5}, {columns, shard_rows(5, batch)}),                         // ZeRO 3's rows
-      placed({2, 3, 7}, {shard_rows(7, batch)}),                                // of the tensor seen as [6, 7]
-      placed({4, 7}, {rows, shard_rows(1, batch)}),                             // ZeRO 1's elements
+      placed({12, 5}, {columns, {.axes = {other}, .dim = 0, .segments = {}}}),  // two axes, the same dim
+      placed({10, 3}, {heads, {.axes = {other}, .dim = 0, .segments = {}}}),    // the same with shared heads
+      placed({12, 5}, {columns, shard_rows(5, batch)}),                         // the rows of ZeRO 3
+      placed({2, 3, 7}, {shard_rows(7, batch)}),                                // viewed as [6, 7]
+      placed({4, 7}, {rows, shard_rows(1, batch)}),                             // the elements of ZeRO 1
       placed({10, 3}, {heads, shard_rows(3, batch)}),
       placed({2, 12, 3}, {over(shard(1, 12, tensor.size), {tensor}), shard_rows(1, batch)}),
-      placed({3, 7}, {shard_rows(1, batch), shard_rows(1, {other})}),         // elements of elements
+      placed({3, 7}, {shard_rows(1, batch), shard_rows(1, {other})}),         // elements of an element shard
       placed({3}, {shard_rows(1, {batch.front()}), shard_rows(1, {other})}),  // more ranks than elements
   };
   return all;
 }
 
-// One check of one placement on one mesh, over all its ranks.
+// Checks one placement on one mesh, over all ranks.
 void check(const Placement& placement, const Mesh& mesh) {
   std::vector<Coordinates> places;
   for (int rank = 0; rank < mesh.size(); ++rank) {
@@ -149,7 +150,7 @@ void check(const Placement& placement, const Mesh& mesh) {
   }
   std::vector<Slice> held, owned;
   std::vector<int> norm(elements_of(placement.global_shape), 0), owners = norm;
-  std::vector<Slice> written;  // by one replica
+  std::vector<Slice> written;  // slices that one replica writes
   for (const Coordinates& place : places) {
     const Elements expected = held_by_hand(placement, place);
     held.push_back(held_slice(placement, place));
@@ -179,7 +180,7 @@ void check(const Placement& placement, const Mesh& mesh) {
     written.push_back(written.front());
     EXPECT_TRUE(covering_of(placement.global_shape, written).has_overlap);
   }
-  // A gradient is summed over ranks that hold the same elements and, together, see the batch once.
+  // A gradient is reduced over the ranks that hold the same elements and that together see the batch once.
   std::size_t parts_of_batch = 1;
   for (const auto& axis : mesh.batch_axes())
     if (!placement.along(axis).sharded()) parts_of_batch *= static_cast<std::size_t>(mesh.axis_size(axis));
@@ -189,7 +190,7 @@ void check(const Placement& placement, const Mesh& mesh) {
     EXPECT_EQ(peers.size(), parts_of_batch);
     for (const int peer : peers) EXPECT_EQ(held[peer], held[rank]);
   }
-  // The inverse: every element of what the first rank holds comes from one owner, into its own place.
+  // The inverse: every element of the first rank's slice comes from exactly one owner.
   const Slice target = held.front();
   const auto wanted = ids_of(target);
   std::vector<std::int64_t> filled(wanted.size(), -1);
@@ -229,7 +230,7 @@ TEST(PlacementProperty, HoldsOnEveryMeshOfUpTo64Ranks) {
   EXPECT_GT(checked, 1500);
 }
 
-// The gradient of every element is summed over exactly the ranks that have a part of it.
+// The gradient of every element is reduced over exactly the ranks that have a part of it.
 TEST(PlacementProperty, GradientsAreSummedOverTheBatchAxesThatDoNotShardAndWhereTheyArePartial) {
   const Axis data{axis::kData, 2}, context{axis::kContext, 3}, tensor{axis::kTensor, 2};
   const Mesh mesh({data, context, tensor});
@@ -246,7 +247,7 @@ TEST(PlacementProperty, GradientsAreSummedOverTheBatchAxesThatDoNotShardAndWhere
   placement.view = axis::View::kExpert;
   const Mesh experts({data, context, tensor}, 4);
   EXPECT_EQ(placement.gradient_axes(experts.batch_axes(placement.view)), (Axes{"edp"}));
-  EXPECT_EQ(placement.gradient_axes(mesh.batch_axes(placement.view)), (Axes{"cp", "dp"}));  // one view: the dense one
+  EXPECT_EQ(placement.gradient_axes(mesh.batch_axes(placement.view)), (Axes{"cp", "dp"}));  // the dense view
 }
 
 TEST(PlacementProperty, AShardOfAMissingDimIsRejected) {

@@ -1,5 +1,5 @@
-// ZeRO 3's row shards: every element has one owner after any earlier shards, over any batch ranks, with replicas of
-// shards too.
+// The row shards of ZeRO 3: every element has one owner, after any earlier shards, over any batch ranks, and
+// also with replicated shards.
 #include "gantry/core/sharding/row_shards.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace gantry {
 namespace {
 
-// How many ranks own, and how many hold, each element.
+// Checks that one rank owns each element and that `copies` ranks hold it.
 void expect_owned_once(const Mesh& mesh, const Placement& placement, int copies) {
   const axis::View view = placement.view;
   const std::int64_t elements = elements_of(placement.global_shape);
@@ -56,14 +56,14 @@ TEST(RowShards, EveryElementHasOneOwner) {
               }
               const Shape left = placement.local_shape(mesh.coordinates_by_axis(0));
               placement.shards.push_back(row_shard(left, rows));
-              if (!is_sharded && tensor > 1) continue;  // replicas over tp hold it too
+              if (!is_sharded && tensor > 1) continue;  // the other tp ranks hold replicas
               expect_owned_once(mesh, placement, rows.replicas());
             }
           }
         }
 }
 
-// Of an expert's ranks shard * tp / ep share it.
+// An expert's weights are sharded over shard * tp / ep of its ranks.
 TEST(RowShards, ExpertsAreOwnedOnceByTheRanksThatHaveThem) {
   for (const int data : {1, 2, 4})
     for (const int context : {1, 2})
@@ -109,7 +109,7 @@ TEST(RowShards, RowsAreThoseOfTheLastDim) {
   const Mesh mesh = Mesh::hybrid(2, 1, 2, 1);
   const ViewShards rows = row_shards(mesh, 0).dense;
   EXPECT_EQ(row_shard({3, 2, 4}, rows).row, 4);
-  EXPECT_EQ(row_shard({5}, rows).row, 1);  // single elements, where there is one dim
+  EXPECT_EQ(row_shard({5}, rows).row, 1);  // single elements, because there is only one dim
   Placement placement{
       .name = "w", .global_shape = {3, 2}, .shards = {row_shard({3, 2}, rows)}, .stages = {0}, .aliases = {}};
   EXPECT_EQ(placement.local_shape({{axis::kData, 0}}), (Shape{2, 2}));

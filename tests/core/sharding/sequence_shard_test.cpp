@@ -13,7 +13,7 @@ namespace {
 
 constexpr SequenceLayout kLayouts[] = {SequenceLayout::kContiguous, SequenceLayout::kZigzag};
 
-// Every shard of up to 40 tokens over up to 8 ranks.
+// Calls `use` with every SequenceShard of up to 40 tokens over up to 8 ranks.
 template <class Use>
 void for_each_shard(Use use) {
   for (const SequenceLayout layout : kLayouts)
@@ -68,7 +68,7 @@ TEST(SequenceShard, ZigzagGivesEveryRankEqualCausalWork) {
     }
 }
 
-// Scores that a rank computes in all steps of a ring, by its tiles.
+// Returns the number of scores that a rank computes in all steps of a ring, from its tiles.
 std::int64_t computed_pairs(const SequenceShard& shard, int rank, bool causal) {
   std::int64_t pairs = 0;
   for (int from = 0; from < shard.ranks; ++from)
@@ -80,8 +80,8 @@ std::int64_t computed_pairs(const SequenceShard& shard, int rank, bool causal) {
   return pairs;
 }
 
-// The largest work over the mean, in a ring: exactly 1 of a zigzag where tokens see those before them, and of one run a
-// rank where they see all.
+// In a ring, all ranks have exactly the same work: with zigzag layout and causal attention, and with
+// contiguous layout and full attention.
 TEST(SequenceShard, RingsGiveEveryRankEqualWork) {
   for (int ranks = 1; ranks <= 8; ++ranks)
     for (const std::int64_t chunk : {1, 2, 7}) {
@@ -103,7 +103,7 @@ TEST(SequenceShard, ContiguousWorkIsThatOfTheLastRank) {
 TEST(SequenceShard, ChunksOfAZigzag) {
   const SequenceShard shard{12, 3, SequenceLayout::kZigzag};
   EXPECT_EQ(shard.places(0), (std::vector<std::int64_t>{0, 1, 10, 11}));
-  EXPECT_EQ(shard.runs(2), (std::vector<Range>{{4, 8}}));  // the two in the middle are one
+  EXPECT_EQ(shard.runs(2), (std::vector<Range>{{4, 8}}));  // the two chunks in the middle form one run
 }
 
 TEST(SequenceShard, RanksTogetherHaveThePlaceOfOne) {
@@ -122,7 +122,8 @@ bool sees(std::int64_t query, std::int64_t key, bool causal, std::int64_t window
   return (!causal || key <= query) && (window == 0 || std::abs(key - query) < window);
 }
 
-// Pairs that a tile leaves to a mask may be seen or not; all others are stated.
+// Checks that the tiles contain every visible pair once. In a kMasked tile a pair may be visible or not; the
+// other kinds are exact.
 void expect_tiles_cover(const SequenceShard& shard, int queries, int keys, bool causal, std::int64_t window) {
   const auto rows = shard.places(queries), columns = shard.places(keys);
   std::set<std::pair<std::int64_t, std::int64_t>> covered;
@@ -155,7 +156,8 @@ TEST(AttentionTiles, CoverEveryPairThatIsSeenOnce) {
 TEST(AttentionTiles, AZigzagsStepsAreOneTileEach) {
   const SequenceShard shard{32, 4, SequenceLayout::kZigzag};
   using Kind = AttentionTile::Kind;
-  // Keys of a rank before: all queries see the first half. Of one behind: the second half sees all.
+  // With keys of an earlier rank, all queries see the first half of the keys. With keys of a later rank, the
+  // second half of the queries sees all keys.
   EXPECT_EQ(attention_tiles(shard.runs(1), shard.runs(0), true, 0),
             (std::vector<AttentionTile>{{{0, 8}, {0, 4}, Kind::kFull}}));
   EXPECT_EQ(attention_tiles(shard.runs(1), shard.runs(2), true, 0),
@@ -216,11 +218,11 @@ ContextChoice ulysses_ring(int context, int inner, const AttentionHeads& heads) 
 
 TEST(ContextChoice, HeadsAreExchangedWithinARing) {
   EXPECT_EQ(ulysses_ring(8, 2, {8, 4}).exchanging, 2);
-  EXPECT_EQ(ulysses_ring(8, 0, {8, 4}).exchanging, 4);   // what divides both
-  EXPECT_EQ(ulysses_ring(12, 0, {8, 1}).exchanging, 6);  // nothing does: as many as there are heads
+  EXPECT_EQ(ulysses_ring(8, 0, {8, 4}).exchanging, 4);   // the largest divisor below 8 that divides the heads
+  EXPECT_EQ(ulysses_ring(12, 0, {8, 1}).exchanging, 6);  // none does: the largest divisor up to the heads
   EXPECT_EQ(ulysses_ring(4, 1, {8, 4}).method, ContextMethod::kRing);
   EXPECT_EQ(ulysses_ring(4, 4, {8, 4}).method, ContextMethod::kUlysses);
-  EXPECT_EQ(ulysses_ring(5, 0, {8, 4}).method, ContextMethod::kRing);  // a prime is no product
+  EXPECT_EQ(ulysses_ring(5, 0, {8, 4}).method, ContextMethod::kRing);  // 5 is a prime number
   const SequenceShard shard = ulysses_ring(4, 2, {8, 4}).split(16, 4);
   EXPECT_EQ(shard.places(1), (std::vector<std::int64_t>{12, 13, 14, 15}));
   EXPECT_EQ(shard.places(2), (std::vector<std::int64_t>{4, 5, 6, 7}));
@@ -251,7 +253,8 @@ TEST(ContextChoice, ElementsALayer) {
   const ContextChoice ring{ContextMethod::kRing, ""}, ulysses{ContextMethod::kUlysses, ""};
   EXPECT_EQ(context_elements(ring, 32, 4, {8, 2}, 16), 3 * 2 * 8 * 2 * 16);
   EXPECT_EQ(context_elements(ulysses, 32, 4, {8, 4}, 16), (2 * 8 * 8 * 16 + 2 * 8 * 4 * 16) * 3 / 4);
-  // Of 4 ranks 2 exchange half of their heads; one step of the ring has keys of 16 tokens and 2 heads.
+  // Two of the 4 ranks exchange half of their heads. One step of the ring sends the keys and values of 16
+  // tokens and 2 heads.
   EXPECT_EQ(context_elements(ulysses_ring(4, 2, {8, 4}), 32, 4, {8, 4}, 16),
             (2 * 8 * 8 * 16 + 2 * 8 * 4 * 16) / 2 + 2 * 16 * 2 * 16);
 }

@@ -54,7 +54,7 @@ void try_all_counts(StageCounts& counts, std::size_t stage, int left, bool last_
   }
 }
 
-// The heaviest rank first; ways whose ranks differ by rounding are alike.
+// Compares the heaviest rank first, then the heaviest stage. Ranks that differ only by rounding are equal.
 HeaviestOf best_of_all(const LayerWork& work, const StageCounts& rank_of_stage) {
   HeaviestOf best{1e300, 1e300};
   StageCounts counts(rank_of_stage.size());
@@ -76,7 +76,7 @@ void expect_best(const LayerWork& work, const StageCounts& rank_of_stage) {
   EXPECT_NEAR(ours.second, best.second, 1e-9);
 }
 
-// GPT-2 of four layers: a weight of each matrix.
+// GPT-2 with four layers. The work is the number of elements of the matrices.
 const LayerWork kGpt2 = {.layers = std::vector<double>(4, 12.0 * 768 * 768), .last = 50257.0 * 768};
 
 TEST(LayerWork, AHeadOfFiveLayersHasAStageOfItsOwn) {
@@ -102,7 +102,7 @@ TEST(LayerWork, EqualLayersHaveTheBestOfAllWays) {
       }
 }
 
-// Measured times, layers of two kinds, and some that cost nothing.
+// Returns layers by `kind`: 0 measured times, 1 two kinds of layers, 2 also layers that cost nothing.
 LayerWork unequal_layers(int kind, std::size_t layers, std::mt19937& random) {
   std::uniform_real_distribution<double> time(0.5, 2);
   LayerWork work{{}, time(random), random() % 2 == 0 ? 0 : 3 * time(random)};
@@ -124,7 +124,7 @@ TEST(LayerWork, UnequalLayersHaveTheBestOfAllWays) {
   }
 }
 
-// Of 128 layers over 16 ranks: the search for a lighter way ends, and finds none.
+// With 128 layers over 16 ranks, the search for a lighter partition ends and finds none.
 TEST(LayerWork, NothingIsBetterThanTwoStagesOfRealSizes) {
   std::mt19937 random(1);
   for (const int kind : {0, 1})
@@ -143,7 +143,8 @@ TEST(LayerWork, NothingIsBetterThanTwoStagesOfRealSizes) {
     }
 }
 
-// Four stages a rank are too many to try all ways. What is found is close to even nevertheless.
+// Four stages per rank have too many partitions to try all of them. The partition that is found is still
+// almost even.
 TEST(LayerWork, ASearchHasABoundedNumberOfSteps) {
   std::mt19937 random(1);
   const LayerWork work = unequal_layers(0, 128, random);

@@ -1,4 +1,4 @@
-// What a run has measured is what `balanced` weighs.
+// `balanced` uses the layer times that a run has measured.
 #include "gantry/schedule/stages/measured_work.h"
 
 #include <filesystem>
