@@ -1,4 +1,4 @@
-// What users of other systems rely on: the numbers of a training step.
+// Behaviour that users of other frameworks rely on: the numbers of a training step.
 #include <limits>
 
 #include "gantry/core/error.h"
@@ -122,7 +122,7 @@ TEST(Acceptance, D8ModelsBuiltWithValuesStartFromRankZeros) {
                                                               {"n_embd", 12},
                                                               {"n_head", 3},
                                                               {"vocab_size", 29},
-                                                              {"n_positions", 5}}));  // each rank draws its own
+                                                              {"n_positions", 5}}));  // differs by rank
                             {
                               const torch::NoGradGuard no_grad;
                               for (auto& parameter : model->parameters()) parameter.add_(world.rank());
@@ -155,7 +155,7 @@ TEST(Acceptance, D15UnevenMicrobatchesWeighByTheirCounts) {
 
 TEST(Acceptance, D16GradientsAreThoseOfTheMeanOverCountedTokens) {
   TensorDict batch = tokens(6);
-  batch.at("labels").narrow(0, 0, 2).fill_(-100);  // a whole microbatch counts nothing
+  batch.at("labels").narrow(0, 0, 2).fill_(-100);  // no label of the first two samples counts
   const auto gradients = [&](const Layout& layout, int microbatches) {
     const Config config = tiny(layout, microbatches);
     return on_layout<TensorDict>(config, [&](World& world) {
