@@ -28,7 +28,7 @@ constexpr Mode kModes[] = {Mode::kNoDelay, Mode::kWaitsAtOnce, Mode::kOverlaps};
 struct Link {
   Mode mode = Mode::kNoDelay;
   std::chrono::milliseconds delay{0};
-  long held = 0;  // number of this rank's delayed all-to-alls in the step
+  long held = 0;      // number of this rank's delayed all-to-alls in the step
   double waited = 0;  // seconds of these delays that the rank did not compute through
 };
 

@@ -85,7 +85,7 @@ TEST(Choices, AreScoredByLikelihoodAndByItOverCharacters) {
   const std::vector<double> likelihoods = {-4, -5, -1, -2, -1, -9};
   const ChoiceScores scores = choice_scores(questions, likelihoods);
   EXPECT_EQ(scores.questions, 2);
-  EXPECT_DOUBLE_EQ(scores.accuracy, 0.5);  // choice 0 (-4) is wrong; of a tie the first one counts
+  EXPECT_DOUBLE_EQ(scores.accuracy, 0.5);           // choice 0 (-4) is wrong; of a tie the first one counts
   EXPECT_DOUBLE_EQ(scores.normalised_accuracy, 1);  // per character, -0.5 is more than -2
 }
 

@@ -114,20 +114,20 @@ TEST(Acceptance, D18NoSyncCallsAddUpToOneBigBatch) {
 
 TEST(Acceptance, D19ForwardOnlyPipelinesServeGeneration) {
   const Config config = tiny({.pipeline = 2});
-  EXPECT_EQ(start_ranks()(
-                config,
-                [&](World& world) {
-                  Rig rig(world, config);
-                  for (const std::int64_t length : {1, 3, 5}) {  // the prompt grows: shapes change
-                    const Batch batch = make_batch({{"input_ids", torch::ones({1, length}, torch::kInt64)},
-                                                    {"labels", torch::full({1, length}, -100)}});
-                    const auto result = rig.booster.execute_pipeline(
-                        batch, rig.boosted, {.return_loss = false, .return_outputs = true, .forward_only = true});
-                    if (rig.plugin->stages().holds_last())
-                      EXPECT_EQ(result.outputs.at("logits").sizes(), (std::vector<std::int64_t>{1, length, 29}));
-                  }
-                }),
-            0);
+  EXPECT_EQ(
+      start_ranks()(config,
+                    [&](World& world) {
+                      Rig rig(world, config);
+                      for (const std::int64_t length : {1, 3, 5}) {  // the prompt grows: shapes change
+                        const Batch batch = make_batch({{"input_ids", torch::ones({1, length}, torch::kInt64)},
+                                                        {"labels", torch::full({1, length}, -100)}});
+                        const auto result = rig.booster.execute_pipeline(
+                            batch, rig.boosted, {.return_loss = false, .return_outputs = true, .forward_only = true});
+                        if (rig.plugin->stages().holds_last())
+                          EXPECT_EQ(result.outputs.at("logits").sizes(), (std::vector<std::int64_t>{1, length, 29}));
+                      }
+                    }),
+      0);
 }
 
 TEST(Booster, AUsersOwnOptimizerAndPlainCriterionTrainIdentically) {

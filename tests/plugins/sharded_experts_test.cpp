@@ -64,17 +64,15 @@ TEST(ShardedExperts, HaveTheBitsOfZero0InLowPrecisionAndWithReplicasOfShards) {
 }
 
 TEST(ShardedExperts, EqualOneRank) {
-  std::vector<Parallelism> layouts = {sharded({.data = 2, .expert = 1}, 2),
-                                      sharded({.data = 2, .expert = 2}, 5, "step"),
-                                      sharded({.data = 4, .expert = 2}, 1),
-                                      sharded({.data = 3, .expert = 3}, 2),
-                                      // dp is 1: only experts have ranks to be sharded over
-                                      sharded({.tensor = 4, .expert = 2}, 2),
-                                      sharded({.data = 2, .tensor = 2, .expert = 4}, 1, "window"),
-                                      sharded({.data = 2, .context = 2, .expert = 2}, 2),
-                                      sharded({.data = 2, .tensor = 2, .context = 2, .expert = 2}, 1),
-                                      sharded({.pipeline = 2, .data = 2, .expert = 2}, 5, "microbatch", "zb_h1"),
-                                      sharded({.pipeline = 2, .data = 2, .tensor = 2, .expert = 2}, 2, "window")};
+  std::vector<Parallelism> layouts = {
+      sharded({.data = 2, .expert = 1}, 2), sharded({.data = 2, .expert = 2}, 5, "step"),
+      sharded({.data = 4, .expert = 2}, 1), sharded({.data = 3, .expert = 3}, 2),
+      // dp is 1: only experts have ranks to be sharded over
+      sharded({.tensor = 4, .expert = 2}, 2), sharded({.data = 2, .tensor = 2, .expert = 4}, 1, "window"),
+      sharded({.data = 2, .context = 2, .expert = 2}, 2),
+      sharded({.data = 2, .tensor = 2, .context = 2, .expert = 2}, 1),
+      sharded({.pipeline = 2, .data = 2, .expert = 2}, 5, "microbatch", "zb_h1"),
+      sharded({.pipeline = 2, .data = 2, .tensor = 2, .expert = 2}, 2, "window")};
   layouts.push_back(sharded({.data = 2, .expert = 2}, 2));
   layouts.back().dispatch = "all_gather";
   for (const char* recompute : {"full", "selective", "parts"}) {

@@ -14,7 +14,7 @@ struct StopCase {
   int zero = 0;
   const char* precision = "float64";
   const char* recompute = "none";
-  std::int64_t samples = 8;  // samples per global batch
+  std::int64_t samples = 8;        // samples per global batch
   std::vector<int> asks = {0, 1};  // index of the call of `stops` that returns true, one run each
 };
 

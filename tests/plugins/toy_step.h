@@ -20,12 +20,12 @@ namespace gantry::testing {
 struct ToySteps {
   std::vector<double> losses;
   std::vector<std::map<std::string, double>> added;  // added losses by name, per step
-  TensorDict gradients;  // full gradients of the last step
+  TensorDict gradients;                              // full gradients of the last step
 };
 
 struct ToyCase {
   std::function<std::shared_ptr<torch::nn::Module>()> build;  // under DeferredInit, then in float64
-  TensorDict batch;  // the global batch
+  TensorDict batch;                                           // the global batch
   std::int64_t step_tokens = 0;
   int calls = 1;  // calls per step, each with a part of the batch
   std::int64_t step_samples = 0;
