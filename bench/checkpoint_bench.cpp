@@ -103,8 +103,8 @@ void run(const std::string& folder, std::int64_t megabytes, int rounds, const Pr
           report("asynchronous save, blocked", state.bytes(), [&] { asynchronous.save(request, state); });
           report("asynchronous save, rest", state.bytes(), [&] { asynchronous.finish(); });
         }};
-    // The order rotates, so that each write is first, second and last in turn: earlier writes slow the disk
-    // down.
+    // The order rotates, so that each write is first, second
+    // and last in turn: earlier writes slow the disk down.
     for (std::size_t i = 0; i < writes.size(); ++i) writes[(i + static_cast<std::size_t>(round)) % writes.size()]();
     forget(plain);
     report("plain read", state.bytes(), [&] { plain_read(plain, full); });

@@ -14,8 +14,8 @@ namespace {
 
 using namespace gantry;
 
-// Heartbeats are more frequent than in a real run, so that their cost is measurable. The result is scaled to
-// the usual interval.
+// Heartbeats are more frequent than in a real run, so that their
+// cost is measurable. The result is scaled to the usual interval.
 constexpr double kHeartbeat = 0.01, kUsualHeartbeat = 1;
 constexpr double kSeconds = 3;
 

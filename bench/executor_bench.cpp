@@ -1,6 +1,6 @@
-// Measures the overhead of the executor: microseconds and heap allocations per action, sends and receives
-// included, with stages that compute nothing, on threads. Prints one JSON line per schedule and number of
-// pipeline ranks.
+// Measures the overhead of the executor: microseconds and heap allocations
+// per action, sends and receives included, with stages that compute nothing,
+// on threads. Prints one JSON line per schedule and number of pipeline ranks.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

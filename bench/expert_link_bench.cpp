@@ -1,11 +1,11 @@
 // Measures the share of the expert communication that overlaps with computation. The links delay each
 // all-to-all by some milliseconds after a rank has posted it.
 //   expert_link_bench [--quick]
-// Prints one JSON line per case: seconds per step without delay, with every rank waiting at once, and with
-// Gantry's overlap. `hidden` is the share of the delays that ranks compute through in the last mode. It is
-// based on the processor time of the ranks' threads, so that other programs do not affect it. Ranks are
-// threads: with fewer cores than ranks, other ranks compute while one waits, and steps gain less than
-// `hidden`.
+// Prints one JSON line per case: seconds per step without delay, with every rank waiting
+// at once, and with Gantry's overlap. `hidden` is the share of the delays that ranks
+// compute through in the last mode. It is based on the processor time of the ranks'
+// threads, so that other programs do not affect it. Ranks are threads: with fewer cores
+// than ranks, other ranks compute while one waits, and steps gain less than `hidden`.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -157,8 +157,8 @@ void measure(const Case& what, int rounds) {
     const gantry::Batch batch = batch_of(what.samples, mesh.size("dp"), mesh.coordinate("dp"));
     std::map<Mode, std::vector<double>> seconds;
     std::vector<double> hidden;
-    // The modes alternate, so that a drift of the machine's speed affects all equally. The first round warms
-    // up.
+    // The modes alternate, so that a drift of the machine's
+    // speed affects all equally. The first round warms up.
     for (int round = 0; round <= rounds; ++round)
       for (const Mode mode : kModes) {
         link.mode = mode;

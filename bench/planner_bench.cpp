@@ -1,9 +1,9 @@
 // Compares the planner's estimates with all published measurements of the project, as the tables of
 // bench/RESULTS.md, and measures the largest searches.
 //   planner_bench [--all] [--fit]
-// With --all every step that vTrain measured on one node has a row; otherwise the table has the errors by model and
-// devices. With --fit the constants of vtrain_a100 are fitted to each quarter of vTrain's rows in turn. This
-// takes a minute.
+// With --all every step that vTrain measured on one node has a row; otherwise the
+// table has the errors by model and devices. With --fit the constants of vtrain_a100
+// are fitted to each quarter of vTrain's rows in turn. This takes a minute.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -80,8 +80,8 @@ const Setup kSetups[] = {
      {46.23, 46.35, 46.55, 46.84}},
 };
 
-// Costs of stages with these numbers of layers. The head is included in the last stage as a fraction of a
-// layer.
+// Costs of stages with these numbers of layers. The head
+// is included in the last stage as a fraction of a layer.
 Costs costs_of(const std::vector<double>& layers) {
   Costs costs;
   for (const double of_stage : layers)

@@ -5,9 +5,9 @@
 // under mpirun processes.
 //   watch_bench [CONFIG.yaml [PAIRS]]
 //
-// The intervals show the noise of the machine. `share_by_these` is the same cost as a sum of its parts: the
-// time to record one operation times the number of operations, and the background work of the ranks, measured
-// while they wait.
+// The intervals show the noise of the machine. `share_by_these` is the same cost
+// as a sum of its parts: the time to record one operation times the number of
+// operations, and the background work of the ranks, measured while they wait.
 //
 // Heartbeats are sent ten times as often as in a real run, so that every block contains some. Deadlines of
 // waits are a part of waiting and are on in both.
@@ -82,8 +82,8 @@ class SwitchedBackend final : public Backend {
   bool is_on_ = false;
 };
 
-// The background threads of a rank that is a process: the one that answers requests for records, and
-// heartbeats.
+// The background threads of a rank that is a process: the
+// one that answers requests for records, and heartbeats.
 class Background {
  public:
   Background(ProcessGroup& sync, bool is_on)
@@ -274,8 +274,8 @@ double seconds_of_calls(ProcessGroup& group) {
   return (now().processor - begin) / kCalls;
 }
 
-// Seconds per operation that recording adds: processor time of a recorded operation minus that of a plain
-// one.
+// Seconds per operation that recording adds: processor
+// time of a recorded operation minus that of a plain one.
 double seconds_to_record() {
   NothingToDoBackend backend;
   ObservedBackend recording(

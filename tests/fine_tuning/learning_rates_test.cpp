@@ -29,8 +29,8 @@ double decay_of(const std::string& name) {
   return name.starts_with("embed") ? 0.3 : 0.1;
 }
 
-// One step of gradient descent shows the rate of each parameter. Setting half the optimizer's rate halves all
-// of them.
+// One step of gradient descent shows the rate of each parameter.
+// Setting half the optimizer's rate halves all of them.
 TEST(LearningRates, EachParameterStepsByItsOwn) {
   for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .zero = 1},
                                 LoraLayout{.layout = {.data = 2}, .zero = 3}}) {

@@ -1,5 +1,5 @@
-// Adapters on every family: fused and latent projections, routed and shared experts, weights that files store
-// transposed.
+// Adapters on every family: fused and latent projections, routed
+// and shared experts, weights that files store transposed.
 #include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -124,8 +124,8 @@ void expect_one_ranks_numbers(const AdaptedModel& model) {
 
 TEST_P(LoraFamilies, EveryLayoutAndTheMergedModelHaveOneRanksNumbers) { expect_one_ranks_numbers({GetParam()}); }
 
-// Stacks without a gate, which files store one expert at a time, and transposed stacks whose inputs are
-// weighted.
+// Stacks without a gate, which files store one expert at a
+// time, and transposed stacks whose inputs are weighted.
 TEST(LoraStacks, OfFurtherFormsHaveOneRanksNumbers) {
   for (const auto& [name, input] :
        {std::pair("nemotron_h", "experts.up_proj"), {"llama4_text", "experts.gate_up_proj"}}) {

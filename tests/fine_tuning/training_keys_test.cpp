@@ -46,8 +46,8 @@ TEST(LabelSmoothing, IsTheCriterions) {
   }
 }
 
-// A full run with adapters: it ends at the time limit, is resumed, and its result is exported, merged and
-// used.
+// A full run with adapters: it ends at the time limit, is
+// resumed, and its result is exported, merged and used.
 TEST(FineTuning, EndsInTimeAndGoesOnAndMerges) {
   const ScratchFolder scratch;
   const std::string golden = GANTRY_SOURCE_DIR "/tests/golden/llama";

@@ -20,8 +20,8 @@ class Slots {
  public:
   Slots(int stages, int forwards) : forwards_(forwards), done_(stages), arrived_(forwards + stages - 1) {}
 
-  // Called within the next forward of `stage`: waits until all stages that are due in this slot are within
-  // theirs.
+  // Called within the next forward of `stage`: waits until
+  // all stages that are due in this slot are within theirs.
   void meet(int stage) {
     std::unique_lock lock(mutex_);
     const int slot = done_.at(stage)++ + stage;

@@ -242,8 +242,8 @@ TEST(Generate, APolicyWithoutACacheComputesFullTexts) {
   EXPECT_EQ(tokens_of(got), (std::vector<TokenIds>{{2, 3, 5, 8, 3}, {3, 1, 4, 5, 9}, {4, 8, 2, 0, 2}}));
 }
 
-// For every way of choosing tokens, the error names the prompt and the step, and no token is generated
-// instead.
+// For every way of choosing tokens, the error names the
+// prompt and the step, and no token is generated instead.
 TEST(Generate, LogitsThatAreNoNumbersAreRefused) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   for (const double poison : {std::nan(""), kInfinite})
@@ -399,8 +399,8 @@ TEST(Generate, DefaultsOfADirectory) {
   EXPECT_EQ(options.early_stopping, EarlyStopping::kNever);
   scratch.write("generation_config.json", R"({"temperature": "hot"})");
   EXPECT_THROW(generation_defaults(scratch.path()), InputError);
-  // Keys that would change the tokens are not ignored. They may have the value that transformers writes when
-  // they are off.
+  // Keys that would change the tokens are not ignored. They may
+  // have the value that transformers writes when they are off.
   scratch.write("generation_config.json",
                 R"({"no_repeat_ngram_size": 0, "typical_p": 1.0, "num_beam_groups": 1, "suppress_tokens": null,
                     "bad_words_ids": [], "renormalize_logits": false, "forced_bos_token_id": null, "use_cache": true})");

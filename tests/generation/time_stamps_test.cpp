@@ -24,8 +24,8 @@ Tokens allowed(const torch::Tensor& row) {
   return tokens;
 }
 
-// The tokens that may follow `text` if words and marks have the score `word`, and times have the score
-// `time`.
+// The tokens that may follow `text` if words and marks
+// have the score `word`, and times have the score `time`.
 Tokens following(const TokenIds& text, double word = 0, double time = -9) {
   torch::Tensor scores = torch::full({1, 12}, word, torch::kFloat32);
   scores.narrow(1, 8, 4).fill_(time);

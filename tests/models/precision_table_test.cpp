@@ -16,9 +16,9 @@
 namespace gantry::testing {
 namespace {
 
-// Tolerances: between two layouts in one precision, and between this precision and float64. They are relative
-// for losses and norms. For gradients they apply to the norm of the difference, and for scores to fractions
-// of their range.
+// Tolerances: between two layouts in one precision, and between this precision
+// and float64. They are relative for losses and norms. For gradients they apply
+// to the norm of the difference, and for scores to fractions of their range.
 struct Precision {
   const char* name;
   double loss, gradients, from_float64, scores;
@@ -156,8 +156,8 @@ std::shared_ptr<torch::nn::Module> one_device(const Config& config) {
   return model;
 }
 
-// The model's input for one sequence with its generated tokens, and the number of tokens before the generated
-// ones.
+// The model's input for one sequence with its generated
+// tokens, and the number of tokens before the generated ones.
 using WholeText = std::function<std::pair<TensorDict, std::int64_t>(const GeneratedSequence&)>;
 
 torch::Tensor row_of_ids(TokenIds tokens, const TokenIds& more) {
@@ -178,8 +178,8 @@ WholeText whole_text(const std::string& family, const std::vector<TokenIds>& pro
   };
 }
 
-// The largest gap in float64 between the best score and the score of the chosen token, as a fraction of the
-// scores' range.
+// The largest gap in float64 between the best score and the
+// score of the chosen token, as a fraction of the scores' range.
 double worst_choice(torch::nn::Module& exact, const WholeText& text, const std::vector<GeneratedSequence>& sequences) {
   const torch::NoGradGuard no_grad;
   const StageModule stage(exact.shared_from_this(), policy_for(exact), {{0, 2}});

@@ -9,8 +9,8 @@
 namespace gantry::testing {
 namespace {
 
-// Rotates a head that is (1, 0) in each pair by the position `place`. The result must be the cosines, then
-// the sines.
+// Rotates a head that is (1, 0) in each pair by the position
+// `place`. The result must be the cosines, then the sines.
 void expect_turned(nn::Rotary& rotary, std::int64_t place, std::int64_t length, const std::vector<double>& frequencies,
                    double factor) {
   const auto pairs = static_cast<std::int64_t>(frequencies.size());
@@ -24,8 +24,8 @@ void expect_turned(nn::Rotary& rotary, std::int64_t place, std::int64_t length, 
   }
 }
 
-// Factors for each pair depend on the sequence's length. sqrt(1 + ln(factor) / ln(original length)) scales
-// cosine and sine.
+// Factors for each pair depend on the sequence's length. sqrt(1
+// + ln(factor) / ln(original length)) scales cosine and sine.
 TEST(Rotary, LongropeChoosesItsFactorsByTheLengthOfTheText) {
   nn::Rotary rotary(6, {.theta = 100,
                         .type = "longrope",

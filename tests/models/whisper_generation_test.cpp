@@ -20,8 +20,8 @@ TensorDict sounds() {
   return {{"input_features", read_safetensors(kWhisperCase + "/inputs.safetensors").at("input_features")}};
 }
 
-// The cases of transformers, and families/whisper/generate.json, whose sequences begin with the start token
-// alone.
+// The cases of transformers, and families/whisper/generate.json,
+// whose sequences begin with the start token alone.
 std::vector<GenerationJob> whisper_jobs(bool is_cached, std::vector<json>& tokens) {
   std::vector<GenerationJob> jobs = {{.name = "families",
                                       .prompts = {},

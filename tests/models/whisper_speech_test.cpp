@@ -96,8 +96,8 @@ TEST(WhisperSpeech, AChoiceTakesThePlaceOfTheFiles) {
   got = speech_options(keys_with_tables(R"("return_timestamps": true)"), {.language = "en", .time_stamps = false});
   EXPECT_EQ(got.begin_tokens, (Tokens{9, 20, 30}));
   EXPECT_FALSE(got.time_stamps.has_value());
-  // With time stamps, a final "no times" is removed from the forced tokens. A file without languages gets no
-  // language token.
+  // With time stamps, a final "no times" is removed from the forced
+  // tokens. A file without languages gets no language token.
   EXPECT_EQ(speech_options(R"({"forced_decoder_ids": [[1, 4], [2, 30]], "no_timestamps_token_id": 30,
                               "eos_token_id": 25, "return_timestamps": true})")
                 .begin_tokens,

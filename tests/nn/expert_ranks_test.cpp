@@ -1,5 +1,5 @@
-// Experts on other ranks: both dispatchers compared with all experts on one rank, for uneven numbers of
-// experts and tokens.
+// Experts on other ranks: both dispatchers compared with all
+// experts on one rank, for uneven numbers of experts and tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

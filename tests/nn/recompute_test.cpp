@@ -1,5 +1,5 @@
-// Recomputation in a plain loop compared with the same run without it, and attention's masks in every
-// precision.
+// Recomputation in a plain loop compared with the same run
+// without it, and attention's masks in every precision.
 #include "gantry/nn/recompute.h"
 
 #include <gtest/gtest.h>
@@ -58,8 +58,8 @@ void expect_same(const Tensors& expected, const Tensors& actual) {
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(expected[i], actual[i])) << i;
 }
 
-// Outside of a step, each thread counts the random states of dropout itself, so a new thread starts from the
-// first one.
+// Outside of a step, each thread counts the random states of
+// dropout itself, so a new thread starts from the first one.
 template <class F>
 auto on_new_thread(F make) {
   decltype(make()) made;

@@ -115,8 +115,8 @@ TEST(Acceptance, E5SequenceParallelPairsGatherOnceAndScatterOnceEachWay) {
     nn::Linear up = linear_of_sines(10, 32), down = linear_of_sines(32, 5);
     up->shard(Column{.input = Shard{0}, .gradient_sum = GradientSum::kAtSync}, group);
     down->shard(Row{.output = Shard{0}, .gradient_sum = GradientSum::kAtSync}, group);
-    // The size of the full sequence is known, as within a boosted step. Otherwise the ranks first exchange
-    // one number each.
+    // The size of the full sequence is known, as within a boosted
+    // step. Otherwise the ranks first exchange one number each.
     const ForwardScope scope({.random = RandomContext{.sequence_length = 60}});
     torch::Tensor rows = sines({20, 10}).requires_grad_();
     const torch::Tensor out = down(torch::relu(up(rows)));

@@ -15,8 +15,8 @@
 namespace gantry::testing {
 namespace {
 
-// The rates of 12 steps with peak 2 and 3 warm-up steps, from the schedulers of PyTorch 2.13 and transformers
-// 5.23.
+// The rates of 12 steps with peak 2 and 3 warm-up steps,
+// from the schedulers of PyTorch 2.13 and transformers 5.23.
 TEST(LrSchedule, StepHasTheRateOfTransformersAtTheIndexBefore) {
   const double sixth = 2.0 / 3;
   const std::vector<std::pair<LrScheduleConfig, std::vector<double>>> cases{
@@ -164,8 +164,8 @@ TEST(Muon, ItsFactorHasSingularValuesAboutOneAndTheMatrixsDirections) {
   for (int i = 0; i < 2; ++i) {
     const auto [left, values, right] = torch::linalg_svd(all[i], /*full_matrices=*/false);
     const torch::Tensor shown = left.t().matmul(factor[i]).matmul(right.t());
-    // Each singular value goes through the same polynomial. The smallest ones of this matrix are rounding
-    // errors.
+    // Each singular value goes through the same polynomial.
+    // The smallest ones of this matrix are rounding errors.
     torch::Tensor expected = values / values.square().sum().sqrt();
     for (int step = 0; step < 5; ++step)
       expected = 3.4445 * expected - 4.7750 * expected.pow(3) + 2.0315 * expected.pow(5);
@@ -266,7 +266,7 @@ TEST(FusedAdamW, KeepsTheLargestSquaresAsLibTorchsAdamWDoes) {
 // With clipping, AdamW's kernel scales the gradients while it reads them.
 TEST(FusedAdamW, StepsGradientsThatItScalesAndLeavesThemScaled) {
   for (const bool largest : {false, true}) {
-    // several vector registers, and not a multiple of one
+    // Several vector registers, and not a multiple of one.
     const torch::Tensor start = torch::linspace(-1, 1, 71);
     torch::Tensor weight = start.clone().requires_grad_(), expected = start.clone().requires_grad_();
     const auto options = torch::optim::AdamWOptions(0.05).weight_decay(0.1).amsgrad(largest);

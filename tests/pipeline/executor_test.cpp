@@ -214,8 +214,8 @@ TEST(Executor, AStageThatWritesIntoItsInputIsNamed) {
   });
 }
 
-// Each schedule in turn, with random delays on each rank: a thousand steps in total, or 240 without
-// GANTRY_LONG=1.
+// Each schedule in turn, with random delays on each rank:
+// a thousand steps in total, or 240 without GANTRY_LONG=1.
 TEST(Executor, RandomDelaysOnEveryRankChangeNothing) {
   const auto& all = schedule::generators();
   const int steps = (is_long_form() ? 1000 : 240) / static_cast<int>(all.size()) + 1;
@@ -235,8 +235,8 @@ TEST(Executor, RandomDelaysOnEveryRankChangeNothing) {
   }
 }
 
-// Stages that keep activations of one size and nothing else, so that their memory is what the simulator
-// counts.
+// Stages that keep activations of one size and nothing
+// else, so that their memory is what the simulator counts.
 class SizedRuntime final : public StageRuntime {
  public:
   SizedRuntime(int stages, std::int64_t bytes) : stages_(stages), bytes_(bytes) {}

@@ -1,5 +1,5 @@
-// Behaviour that users of other frameworks rely on: the calls that a boosted model accepts, and their
-// results.
+// Behaviour that users of other frameworks rely on: the
+// calls that a boosted model accepts, and their results.
 
 #include <torch/nn/functional/loss.h>
 

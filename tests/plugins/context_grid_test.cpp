@@ -1,5 +1,5 @@
-// Ranks that share sequences give the numbers of one rank: each method, with the other axes, masks and
-// models.
+// Ranks that share sequences give the numbers of one rank:
+// each method, with the other axes, masks and models.
 #include <gtest/gtest.h>
 
 #include "grid.h"

@@ -47,9 +47,9 @@ TEST(ContextMemory, ActivationsFallWithTheRanks) {
     // one. Their gradients take the same memory.
     EXPECT_LE(bytes_of_more_tokens("ring", context), alone / context + 6 * keys_of(more_tokens / context)) << context;
   }
-  // All tokens of 1 / cp of the heads take as much memory as 1 / cp of the tokens. A rank that is ahead also
-  // holds what it has sent until the other rank has read it: the queries, keys and values of an exchange, and
-  // their gradients.
+  // All tokens of 1 / cp of the heads take as much memory as 1 / cp of the tokens.
+  // A rank that is ahead also holds what it has sent until the other rank has read
+  // it: the queries, keys and values of an exchange, and their gradients.
   const std::int64_t sent = keys_of(more_tokens / 2) + more_tokens / 2 * kHeads * kHeadSize * 4;
   EXPECT_LE(bytes_of_more_tokens("ulysses", 2), alone / 2 + 6 * keys_of(more_tokens / 2) + 2 * sent);
   // Gathered keys and values stay until the backward of each layer. So do LibTorch's masks, which are float32

@@ -97,9 +97,9 @@ TEST(Context, BytesThatTravelAreThoseOfTheFormula) {
             both);
 }
 
-// A ring passes keys and values c - 1 times in the forward and again in the backward. Their gradients are
-// passed c times, until they reach the owner. An exchange of heads takes three messages: queries, keys with
-// values, outputs.
+// A ring passes keys and values c - 1 times in the forward and again in the
+// backward. Their gradients are passed c times, until they reach the owner. An
+// exchange of heads takes three messages: queries, keys with values, outputs.
 TEST(Context, MessagesThatTravelAreThoseOfTheFormula) {
   const std::int64_t attentions = kContextLayers * kContextMicrobatches;
   for (const int context : {2, 4}) {

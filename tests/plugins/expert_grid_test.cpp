@@ -108,8 +108,8 @@ TEST(ExpertGrid, ReplicasWithoutSamples) {
                               spread({.pipeline = 2, .data = 3, .expert = 3}, 2)});
 }
 
-// Outputs at padded positions depend on the attention kernel, and so on the layout. Therefore their labels do
-// not count.
+// Outputs at padded positions depend on the attention kernel,
+// and so on the layout. Therefore their labels do not count.
 ModelCase case_with_losses(bool padded) {
   ModelCase what = case_with_experts("qwen3_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "head_dim": 6,
                                                       "moe_intermediate_size": 7})");

@@ -193,7 +193,7 @@ TEST(FullySharded, EmbeddingOrHeadIsUnshardedAtATime) {
     const double values = precision == std::string("bfloat16") ? 2 : 4;
     for (const int replicas : {2, 4}) {
       const double states = kParameters * kStateBytes / replicas;
-      // a bfloat16 result before it is added to the float32 gradient
+      // A bfloat16 result before it is added to the float32 gradient.
       const double product = values == 2 ? 2 : 0;
       const double in_head = states - kParameters * 4 / replicas + kTable * (values + product + 4) + kOfLayer * values;
       const double in_embedding = states + kTable * 4;

@@ -1,5 +1,5 @@
-// A step on a device reads back to the host once. The CPU runs the same operators, so the test counts them
-// there.
+// A step on a device reads back to the host once. The CPU
+// runs the same operators, so the test counts them there.
 #include <atomic>
 #include <map>
 #include <mutex>

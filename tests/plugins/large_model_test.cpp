@@ -113,7 +113,7 @@ BytesOfLarge train_large(const LargeModel& what) {
 constexpr double kOfTheProgram = 32e6;  // code, tables and caches of LibTorch
 
 void expect_formula(const LargeModel& what) {
-  // loads the program's own memory
+  // The first run loads the program's own memory.
   train_large({.layers = 1, .width = 64, .words = 64, .precision = what.precision});
   const BytesOfLarge bytes = train_large(what);
   fmt::print(
@@ -123,8 +123,8 @@ void expect_formula(const LargeModel& what) {
       bytes.held / 1e9, bytes.peak / 1e9, bytes.resident / 1e9, what.states() / 1e9, what.peak() / 1e9);
   EXPECT_NEAR(bytes.held, what.states(), 0.01 * what.states());
   EXPECT_NEAR(bytes.peak, what.peak(), 0.05 * what.peak());
-  // Weights are created as shards. There is also memory for gradient sums, and for the local shard of one
-  // unit in flight.
+  // Weights are created as shards. There is also memory for
+  // gradient sums, and for the local shard of one unit in flight.
   const double unit = what.value_bytes() * std::max(what.layer(), what.table()) / kShardsOfLarge;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which have their own idea of memory
   EXPECT_LE(bytes.resident_when_boosted, 1.05 * what.shards(what.value_bytes() + 4) + unit + kOfTheProgram);

@@ -1,5 +1,5 @@
-// Data offloaded to host memory is restored unchanged: every schedule and layout is bitwise identical to one
-// without offload.
+// Data offloaded to host memory is restored unchanged: every
+// schedule and layout is bitwise identical to one without offload.
 #include <gtest/gtest.h>
 #include <map>
 

@@ -53,8 +53,8 @@ std::unique_ptr<at::ObserverContext> note_event(const at::RecordFunction& functi
   return nullptr;
 }
 
-// Number of all-to-alls during which the other pass of the pair computed, between the start and the next
-// wait.
+// Number of all-to-alls during which the other pass of
+// the pair computed, between the start and the next wait.
 struct Hidden {
   int forwards = 0, backwards = 0;
 };

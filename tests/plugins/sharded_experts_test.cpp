@@ -67,7 +67,7 @@ TEST(ShardedExperts, EqualOneRank) {
   std::vector<Parallelism> layouts = {
       sharded({.data = 2, .expert = 1}, 2), sharded({.data = 2, .expert = 2}, 5, "step"),
       sharded({.data = 4, .expert = 2}, 1), sharded({.data = 3, .expert = 3}, 2),
-      // dp is 1: only experts have ranks to be sharded over
+      // dp is 1, so only experts have ranks to be sharded over.
       sharded({.tensor = 4, .expert = 2}, 2), sharded({.data = 2, .tensor = 2, .expert = 4}, 1, "window"),
       sharded({.data = 2, .context = 2, .expert = 2}, 2),
       sharded({.data = 2, .tensor = 2, .context = 2, .expert = 2}, 1),

@@ -34,8 +34,8 @@ TEST(GivenUp, AStepLeavesNoTraceInAnyLayout) {
     expect_stop_leaves_no_trace(how);
 }
 
-// The gradient norm of one step of three calls. With `stops`, the second call is aborted and no gradient is
-// left.
+// The gradient norm of one step of three calls. With `stops`,
+// the second call is aborted and no gradient is left.
 double accumulate(Rig& rig, World& world, bool stops) {
   const auto run = [&](int seed, bool wants) {
     return rig.booster.execute_pipeline(rig.batch(tokens(8, seed)), rig.boosted,

@@ -1,5 +1,5 @@
-// Embedding and head sharded over all ranks of a pipeline give one rank's numbers: float64, 1e-10, complete
-// training steps.
+// Embedding and head sharded over all ranks of a pipeline give
+// one rank's numbers: float64, 1e-10, complete training steps.
 #include <gtest/gtest.h>
 
 #include "gantry/core/config/schedule_names.h"
@@ -100,8 +100,8 @@ TEST(Vocabulary, WithZeroAccumulationContextAndRecomputation) {
   expect_layouts_equal(kUneven, {zero, calls, recomputed, shared(layout)});
 }
 
-// The head of 131 words costs as much as 131 / (12 * 12) layers, so sharing the vocabulary makes the step
-// shorter.
+// The head of 131 words costs as much as 131 / (12 * 12)
+// layers, so sharing the vocabulary makes the step shorter.
 TEST(Vocabulary, AutoIsOneOfTheTwo) {
   Parallelism chosen = shared({.pipeline = 2});
   chosen.vocabulary = "auto";

@@ -1,5 +1,5 @@
-// The work per layer for `schedule.layers: balanced`: equal by a model and by its keys, and stated by a
-// custom policy.
+// The work per layer for `schedule.layers: balanced`: equal
+// by a model and by its keys, and stated by a custom policy.
 #include "gantry/schedule/layer_work.h"
 
 #include <gtest/gtest.h>

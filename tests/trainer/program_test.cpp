@@ -1,5 +1,5 @@
-// A custom program that trains like the README's (examples/quickstart.cpp): killed, stopped and started
-// again.
+// A custom program that trains like the README's
+// (examples/quickstart.cpp): killed, stopped and started again.
 #include <csignal>
 #include <filesystem>
 

@@ -122,8 +122,8 @@ TEST(RunReader, RestartsIfAnotherRunBegins) {
   }
 }
 
-// A run with a checkpoint every 2 steps fails in step 4. The resumed run keeps two lines and writes the
-// others again.
+// A run with a checkpoint every 2 steps fails in step 4. The
+// resumed run keeps two lines and writes the others again.
 TEST(RunReader, FollowsARunThatIsResumed) {
   const ScratchFolder run;
   RunReader reader(run.path());

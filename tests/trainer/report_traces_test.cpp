@@ -1,5 +1,5 @@
-// The files of a run with a profile: traces of each rank and of all ranks, joined messages, TensorBoard's
-// scalars, a report.
+// The files of a run with a profile: traces of each rank and of
+// all ranks, joined messages, TensorBoard's scalars, a report.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -107,8 +107,8 @@ TEST(StatusServer, OtherRequestsAreRefused) {
   EXPECT_EQ(get(server, "/").status, 200);
 }
 
-// A page of another site may point its own host name to this server. Its scripts then send requests with that
-// name.
+// A page of another site may point its own host name to this
+// server. Its scripts then send requests with that name.
 TEST(StatusServer, IsAskedByItsOwnNamesAlone) {
   RunStatus status;
   const StatusServer server = serve_run(status);

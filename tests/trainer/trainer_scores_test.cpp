@@ -14,8 +14,8 @@ torch::Tensor logits_for(const torch::Tensor& predictions, std::int64_t classes)
   return torch::one_hot(predictions, classes).to(torch::kFloat32);
 }
 
-// Expects these scores on every rank of the layout. Samples are partitioned over dp; only the last stage has
-// logits.
+// Expects these scores on every rank of the layout. Samples
+// are partitioned over dp; only the last stage has logits.
 void expect_scores(const Layout& layout, const torch::Tensor& logits, const TensorDict& batch,
                    std::optional<double> accuracy, std::optional<double> f1,
                    Predictions predictions = Predictions::kClasses, std::optional<double> pearson = {}) {
@@ -52,13 +52,13 @@ TEST(HeldOutScoring, ClassesHaveTheMacroF1OfSklearn) {
 TEST(HeldOutScoring, ClassesOfTokensCountEachToken) {
   const torch::Tensor labels = torch::tensor({{1, -100, 0}, {1, 1, -100}, {0, 2, 2}}),
                       guessed = torch::tensor({{1, 1, 1}, {1, 0, 0}, {0, 2, 0}});
-  // class 0: 2 * 1 / (3 + 2), 1: 2 * 2 / (3 + 3), 2: 2 * 1 / (1 + 2)
+  // Class 0: 2 * 1 / (3 + 2), 1: 2 * 2 / (3 + 3), 2: 2 * 1 / (1 + 2)
   for (const Layout& layout : kScoredLayouts)
     expect_scores(layout, logits_for(guessed, 3), {{"labels", labels}}, 4.0 / 7, (0.4 + 2.0 / 3 + 2.0 / 3) / 3);
 }
 
-// The start and the end with the best sum, outside of padding. In the first sample the best end is before the
-// best start.
+// The start and the end with the best sum, outside of padding.
+// In the first sample the best end is before the best start.
 TEST(HeldOutScoring, SpansHaveTheF1OfSharedPositions) {
   torch::Tensor logits = torch::zeros({4, 6, 2});
   const auto raise = [&](int sample, int start, double by, int end, double to) {
@@ -75,8 +75,8 @@ TEST(HeldOutScoring, SpansHaveTheF1OfSharedPositions) {
   const TensorDict batch{{"start_positions", torch::tensor({4, 2, 0, 7})},
                          {"end_positions", torch::tensor({5, 5, 2, 7})},
                          {"attention_mask", mask}};
-  // Shared positions: 2 * 1 / (1 + 2); 2 * 2 / (3 + 4); 1. The labels of the last sample are outside of its
-  // tokens.
+  // Shared positions: 2 * 1 / (1 + 2); 2 * 2 / (3 + 4); 1.
+  // The labels of the last sample are outside of its tokens.
   for (const Layout& layout : kScoredLayouts)
     expect_scores(layout, logits, batch, 1.0 / 3, (2.0 / 3 + 4.0 / 7 + 1) / 3, Predictions::kSpans);
 }

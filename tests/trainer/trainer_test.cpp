@@ -1,5 +1,5 @@
-// The training run of a custom program: its parts, its callbacks and the ways it ends, compared with a plain
-// loop.
+// The training run of a custom program: its parts, its
+// callbacks and the ways it ends, compared with a plain loop.
 #include "gantry/trainer/trainer.h"
 
 #include <fmt/format.h>
@@ -34,8 +34,8 @@ Config text_config(const ScratchFolder& scratch, const std::string& keys = "") {
       scratch.write("text.txt", text), keys));
 }
 
-// The notifications of the ranks of a run, in order, by rank. A mutex guards them, because rank threads write
-// them.
+// The notifications of the ranks of a run, in order, by rank.
+// A mutex guards them, because rank threads write them.
 class Notified {
  public:
   void add(World& world, const std::string& what) {
