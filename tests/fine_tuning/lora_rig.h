@@ -39,7 +39,7 @@ inline std::vector<LoraLayout> all_lora_layouts() {
   return layouts;
 }
 
-// Sets layout and float64. A large eps, so that rounding does not decide the update where a gradient is zero.
+// Sets layout, float64, and a large eps, so that rounding does not decide the update where a gradient is zero.
 inline void train_in_layout(Config& config, const LoraLayout& how) {
   config.precision = "float64";
   config.parallel.sequence_parallel = how.sequence_parallel;

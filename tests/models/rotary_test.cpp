@@ -24,8 +24,8 @@ void expect_turned(nn::Rotary& rotary, std::int64_t place, std::int64_t length, 
   }
 }
 
-// Factors for each pair depend on the sequence's length. sqrt(1
-// + ln(factor) / ln(original length)) scales cosine and sine.
+// The factor of each pair depends on the sequence's length. Cosine and sine are multiplied by
+// sqrt(1 + ln(factor) / ln(original length)).
 TEST(Rotary, LongropeChoosesItsFactorsByTheLengthOfTheText) {
   nn::Rotary rotary(6, {.theta = 100,
                         .type = "longrope",

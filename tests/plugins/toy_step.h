@@ -38,8 +38,7 @@ inline std::shared_ptr<torch::nn::Module> build_toy(const ToyCase& toy) {
   return model;
 }
 
-// `layout`: YAML keys such as "parallel: {tensor: 2}
-// schedule: {microbatches: 2}".
+// `layout`: YAML keys such as "parallel: {tensor: 2}\nschedule: {microbatches: 2}".
 inline Config toy_config(const std::string& policy, const std::string& layout) {
   return Config::parse("model: {policy: " + policy + "}\nprecision: float64\n" + layout +
                        "\ncomm: {timeout_seconds: 30, threads_per_rank: 1}\n");
