@@ -1,5 +1,6 @@
-// Saving and loading a checkpoint beside plain sequential writes and reads of the same bytes on the same disk.
-// usage: checkpoint_bench FOLDER [MEGABYTES] [ROUNDS]; prints one JSON object a line.
+// Compares saving and loading a checkpoint with plain sequential writes and reads of the same bytes on the
+// same disk.
+// usage: checkpoint_bench FOLDER [MEGABYTES] [ROUNDS]; prints one JSON object per line.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -21,9 +22,9 @@ using namespace gantry;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPiece = std::size_t{16} << 20;
-constexpr std::int64_t kRows = 1024, kColumns = 1024;  // of a tensor, 4 MB in float32
+constexpr std::int64_t kRows = 1024, kColumns = 1024;  // shape of each tensor, 4 MB in float32
 
-// Weights and two moments, as AdamW has them.
+// The state of a model under AdamW: weights and two moments.
 class BenchState final : public StateSource {
  public:
   explicit BenchState(std::int64_t megabytes) {
@@ -55,7 +56,7 @@ void require(bool done, const std::string& path) {
   if (!done) throw ResourceError({path, "can't be written or read", "", "choose another folder"});
 }
 
-// Out of the page cache, so that reading means the disk.
+// Evicts the file from the page cache, so that the next read comes from the disk.
 void forget(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY);
   require(file >= 0 && ::fsync(file) == 0, path);
@@ -92,7 +93,7 @@ void run(const std::string& folder, std::int64_t megabytes, int rounds, const Pr
   SaveRequest request{.directory = saved, .step = 1, .config_text = "", .model_config = {}, .policy = "bench"};
   CheckpointWriter synchronous(saved, mesh), asynchronous(background, mesh, {.async = true});
   for (int round = 0; round < rounds; ++round) {
-    // Everything is written to new files, as a save does it, and what was there goes before that.
+    // Every write creates new files, like a real save. The files of the previous round are removed first.
     request.step = round + 1;
     for (const auto& last : {synchronous.last(), asynchronous.last(), plain}) fs::remove_all(last);
     const std::vector<std::function<void()>> writes = {
@@ -102,7 +103,8 @@ void run(const std::string& folder, std::int64_t megabytes, int rounds, const Pr
           report("asynchronous save, blocked", state.bytes(), [&] { asynchronous.save(request, state); });
           report("asynchronous save, rest", state.bytes(), [&] { asynchronous.finish(); });
         }};
-    // Each is first, second and last in turn: what was written before slows a disk down.
+    // The order rotates, so that each write is first, second
+    // and last in turn: earlier writes slow the disk down.
     for (std::size_t i = 0; i < writes.size(); ++i) writes[(i + static_cast<std::size_t>(round)) % writes.size()]();
     forget(plain);
     report("plain read", state.bytes(), [&] { plain_read(plain, full); });

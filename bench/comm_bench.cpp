@@ -1,10 +1,12 @@
-// Seconds of one send, all_reduce, all_gather and reduce_scatter, a JSON line each: `comm_bench RANKS` measures threads
-// beside a plain memcpy on each of them, `mpirun -n RANKS comm_bench RANKS` processes beside plain Open MPI. Rounds of
-// both are taken in turn, so that a machine whose speed drifts is fair to both.
+// Seconds per send, all_reduce, all_gather, reduce_scatter, all_to_all and dispatch, one JSON line each.
+// `comm_bench RANKS` measures threads and, for comparison, a plain memcpy on each of them. `mpirun -n RANKS
+// comm_bench RANKS` measures processes and plain Open MPI. Rounds of both alternate, so that a drift of the
+// machine's speed affects both equally.
 //
-// `bytes` is the size of the full tensor: what an all_reduce sums, an all_gather ends with, a reduce_scatter begins
-// with, a memcpy copies on every rank at the same time. A send is half of there and back. A dispatch is what experts
-// over ranks do with rows of tokens: counts, the rows as an all_to_all of as many bytes, and their order by expert.
+// `bytes` is the size of the full tensor: the input of an all_reduce or reduce_scatter, the output of an
+// all_gather, the bytes that a memcpy copies on all ranks at the same time. A send is half of a round trip. A
+// dispatch is the token exchange of expert parallelism: the counts, the tokens as an all_to_all of the same
+// number of bytes, and their order by expert.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -33,7 +35,7 @@ struct Row {
   const char* backend;
   const char* operation;
   Call call;
-  int calls_of_it = 1;  // operations in one call
+  int calls_of_it = 1;  // operations per call
 };
 
 double seconds_of(const Call& call, int calls) {
@@ -42,9 +44,9 @@ double seconds_of(const Call& call, int calls) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
 }
 
-// Collective: all ranks measure, rank 0 prints median and least of the rounds.
+// Collective: all ranks measure, rank 0 prints the median and the minimum of the rounds.
 void measure(World& world, ProcessGroup& group, std::int64_t bytes, const std::vector<Row>& rows) {
-  // Short rounds, and many: some of them fall between what else a busy machine does.
+  // Many short rounds: on a busy machine at least some of them run undisturbed.
   const int calls = bytes > (4 << 20) ? 1 : bytes > (128 << 10) ? 5 : 30;
   const int rounds = bytes > (16 << 20) ? 7 : bytes > (4 << 20) ? 15 : 50;
   std::vector<std::vector<double>> seconds(rows.size());
@@ -52,7 +54,7 @@ void measure(World& world, ProcessGroup& group, std::int64_t bytes, const std::v
     for (std::size_t i = 0; i < rows.size(); ++i) {
       group.barrier().wait();
       const double now = seconds_of(rows[i].call, calls) / rows[i].calls_of_it;
-      if (round > 0) seconds[i].push_back(now);  // the first one warms up
+      if (round > 0) seconds[i].push_back(now);  // the first round warms up
     }
   if (!world.is_main()) return;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -65,7 +67,7 @@ void measure(World& world, ProcessGroup& group, std::int64_t bytes, const std::v
   std::fflush(stdout);
 }
 
-// Between ranks 0 and 1, there and back; the others wait at the next barrier.
+// A round trip between ranks 0 and 1; the other ranks wait at the next barrier.
 void ping_pong(ProcessGroup& group, const torch::Tensor& tensor) {
   const TensorSpec spec{tensor.sizes().vec(), tensor.scalar_type()};
   if (group.rank() == 0) {
@@ -77,9 +79,9 @@ void ping_pong(ProcessGroup& group, const torch::Tensor& tensor) {
   }
 }
 
-constexpr std::int64_t kRow = 256, kExpertsOfRank = 4;  // elements of a token
+constexpr std::int64_t kRow = 256, kExpertsOfRank = 4;  // elements per token
 
-// As many rows for each expert, as far as there are.
+// Distributes the rows over the experts as evenly as possible.
 void dispatch(ProcessGroup& group, const torch::Tensor& rows) {
   std::vector<std::int64_t> counts;
   std::vector<Range> held;

@@ -1,5 +1,6 @@
-// What signs of life cost: the processor time that control planes take while a job runs, as a share of the time that
-// passes, and so of any step. A JSON line for each number of ranks; all ranks are planes of this process on loopback.
+// Measures the cost of heartbeats: the processor time of the control planes of a running job, as a fraction
+// of wall time and so of any step. Prints one JSON line per number of ranks. All ranks are planes of this
+// process on loopback.
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -13,7 +14,8 @@ namespace {
 
 using namespace gantry;
 
-// More often than in a run, so that it can be measured; the cost of a second of a run follows.
+// Heartbeats are more frequent than in a real run, so that their
+// cost is measurable. The result is scaled to the usual interval.
 constexpr double kHeartbeat = 0.01, kUsualHeartbeat = 1;
 constexpr double kSeconds = 3;
 

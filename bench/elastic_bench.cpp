@@ -1,6 +1,6 @@
-// `gantry train` on devices that do not exist, for bench/elastic.py: a microbatch occupies the device of its rank for a
-// fixed time, in which the rank sleeps. The small computation of the model is hidden in this time, as that of a host
-// is.
+// `gantry train` on devices that do not exist, for bench/elastic.py: a microbatch occupies the device of its
+// rank for a fixed time, in which the rank sleeps. The small computation of the model is hidden in this time,
+// like the work of a host.
 //
 // elastic_bench CONFIG MILLISECONDS MOMENTS [KEY=VALUE...]: appends a line to MOMENTS/RANK.jsonl at each moment of the
 // rank, with the time of CLOCK_MONOTONIC and the processor time of the process, in seconds.

@@ -1,10 +1,11 @@
-// What computing hides of the time that rows of experts are under way: training steps over links that hold back every
-// all-to-all for some milliseconds after a rank has posted it.
+// Measures the share of the expert communication that overlaps with computation. The links delay each
+// all-to-all by some milliseconds after a rank has posted it.
 //   expert_link_bench [--quick]
-// A JSON line for each case: seconds of a step without delay, where every rank waits at once, and as Gantry runs it.
-// `hidden` is the share of the delays that ranks of the last one compute through, by the processor's time that their
-// threads take, so that other programs don't change it. Ranks are threads: with fewer cores than ranks the others
-// compute while one waits, and steps gain less than `hidden` says.
+// Prints one JSON line per case: seconds per step without delay, with every rank waiting
+// at once, and with Gantry's overlap. `hidden` is the share of the delays that ranks
+// compute through in the last mode. It is based on the processor time of the ranks'
+// threads, so that other programs do not affect it. Ranks are threads: with fewer cores
+// than ranks, other ranks compute while one waits, and steps gain less than `hidden`.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -27,11 +28,11 @@ constexpr Mode kModes[] = {Mode::kNoDelay, Mode::kWaitsAtOnce, Mode::kOverlaps};
 struct Link {
   Mode mode = Mode::kNoDelay;
   std::chrono::milliseconds delay{0};
-  long held = 0;      // all-to-alls of this rank in a step
-  double waited = 0;  // seconds of their delays that it has not computed through
+  long held = 0;      // number of this rank's delayed all-to-alls in the step
+  double waited = 0;  // seconds of these delays that the rank did not compute through
 };
 
-// Of this thread, which a rank's forwards and backwards run on.
+// Processor time of the calling thread, which runs the forwards and backwards of its rank.
 double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -115,7 +116,7 @@ struct Case {
 
 constexpr std::int64_t kTokens = 128, kVocabulary = 256;
 
-// Shared experts in the proportions of Qwen 1.5's; a layer's other rows in those of Mixtral's.
+// Shared experts have the proportions of Qwen 1.5; the other experts have those of Mixtral.
 const Case kCases[] = {{"shared experts, ep 2",
                         R"(model: {policy: qwen2_moe, config: {vocab_size: 256, hidden_size: 512, num_hidden_layers: 2,
          num_attention_heads: 8, num_key_value_heads: 8, num_experts: 8, num_experts_per_tok: 4,
@@ -156,7 +157,8 @@ void measure(const Case& what, int rounds) {
     const gantry::Batch batch = batch_of(what.samples, mesh.size("dp"), mesh.coordinate("dp"));
     std::map<Mode, std::vector<double>> seconds;
     std::vector<double> hidden;
-    // In turn, so that a machine whose speed drifts is fair to all; the first round warms up.
+    // The modes alternate, so that a drift of the machine's
+    // speed affects all equally. The first round warms up.
     for (int round = 0; round <= rounds; ++round)
       for (const Mode mode : kModes) {
         link.mode = mode;

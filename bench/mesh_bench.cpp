@@ -1,7 +1,7 @@
-// Seconds and memory that all ranks' groups of a job over five axes take, and what as many numbers take that are only
-// written, one after the other.
+// Seconds and memory to list the groups of all ranks of a job over five axes, compared with writing the same
+// number of integers to a vector.
 //   mesh_bench [RANKS]
-// prints one line of JSON.
+// Prints one JSON line.
 #include <chrono>
 #include <cstdlib>
 #include <fmt/format.h>

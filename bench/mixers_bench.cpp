@@ -68,7 +68,7 @@ void compare(const Row& row, const std::function<void()>& peer, double peer_work
   std::fflush(stdout);
 }
 
-// Scores of all chunks: the product that all of these operators have.
+// Scores of all chunks: the matrix multiplication that all of these operators contain.
 void compare_with_products(const Row& row) {
   const std::int64_t chunks = kHeads * kTokens / nn::kChunkTokens;
   const torch::Tensor left = torch::rand({chunks, nn::kChunkTokens, row.size}),
@@ -100,7 +100,8 @@ void compare_with_exponentials(const Row& row) {
 
 void heads_of(std::int64_t size) {
   const double d = static_cast<double>(size), c = static_cast<double>(nn::kChunkTokens);
-  const double tokens = 3.0 * static_cast<double>(kTokens * kHeads);  // a backward has twice the products
+  // A backward has twice the multiplications.
+  const double tokens = 3.0 * static_cast<double>(kTokens * kHeads);
   const torch::Tensor query = leaf({1, kTokens, kHeads, size}), key = leaf({1, kTokens, kHeads, size}),
                       value = leaf({1, kTokens, kHeads, size}), beta = leaf({1, kTokens, kHeads}, 0, 1),
                       decay = leaf({1, kTokens, kHeads}, -0.1, 0), slope = leaf({kHeads}, 0.01, 0.1),

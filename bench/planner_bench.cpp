@@ -1,8 +1,9 @@
-// The planner's estimates beside every published row that the project has, as the tables of bench/RESULTS.md, and what
-// the largest searches take.
+// Compares the planner's estimates with all published measurements of the project, as the tables of
+// bench/RESULTS.md, and measures the largest searches.
 //   planner_bench [--all] [--fit]
-// With --all every one of vTrain's steps on one node has a row; else their errors by model and devices. With --fit the
-// constants of vtrain_a100 are fitted to each quarter of vTrain's rows in turn, which takes a minute.
+// With --all every step that vTrain measured on one node has a row; otherwise the
+// table has the errors by model and devices. With --fit the constants of vtrain_a100
+// are fitted to each quarter of vTrain's rows in turn. This takes a minute.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -86,14 +87,15 @@ void print_groups(const std::vector<Row>& rows) {
   fmt::print("\nMean error: test {}, calibration {}\n", test.text(), calibration.text());
 }
 
-// Of groups of measured steps: in how many the layout that is estimated best was measured within 5% of the best, and
-// the mean of Kendall's tau between both orders, by seconds per sample.
+// Compares the estimated and the measured order of the steps of each group, by seconds per sample. Prints the
+// number of groups in which the layout with the best estimate was measured within 5% of the best one, and the
+// mean of Kendall's tau.
 void print_ranking(const std::string& title, const std::map<std::string, std::vector<Row>>& groups) {
   int near = 0, all = 0;
   double tau = 0;
   for (const auto& [name, rows] : groups) {
     if (rows.size() < 2) continue;
-    std::vector<std::pair<double, double>> pairs;  // estimated and measured
+    std::vector<std::pair<double, double>> pairs;  // estimated, measured
     for (const Row& row : rows) {
       const auto samples = static_cast<double>(row.workload.batch);
       pairs.emplace_back(estimated(row) / samples, row.measured / samples);
@@ -124,7 +126,7 @@ void print_rankings() {
   print_ranking("- Of equal batches too", by_batch);
 }
 
-// Every key open, on 16,384 devices.
+// Searches with every key open, on 16,384 devices.
 void print_searches() {
   const std::pair<const char*, const char*> models[] = {
       {"175 billion parameters",
@@ -154,7 +156,7 @@ void print_searches() {
   }
 }
 
-// Vtrain's constants by each quarter of its rows, which then say what the others took.
+// Fits vTrain's constants to each quarter of its rows and prints the mean error on the other three quarters.
 void print_fits() {
   namespace published = gantry::planner::published;
   const auto& constants = published::vtrain_constants();
@@ -166,7 +168,7 @@ void print_fits() {
   for (std::uint32_t quarter = 0; quarter < 4; ++quarter) {
     auto cluster = gantry::planner::load_cluster("vtrain_a100");
     const auto rows = published::vtrain_quarter(quarter, /*within=*/true);
-    // From where the maker's figures are, so that no other quarter has a say.
+    // Start from the manufacturer's constants, so that the other quarters have no influence.
     const auto maker = gantry::planner::load_cluster("a100_80g");
     cluster.device = maker.device, cluster.within.call_seconds = maker.within.call_seconds;
     cluster.between = maker.between;

@@ -1,5 +1,6 @@
-// What the flight recorder costs: seconds of an operation between two ranks with and without it, in turns within one
-// run, a JSON line each with their ratio. Run alone it measures threads, under `mpirun -n 2` processes.
+// Measures the cost of the flight recorder: seconds per operation between two ranks with and without it,
+// alternating within one run, and their ratio. Prints one JSON line per operation. Run directly it measures
+// threads, under `mpirun -n 2` processes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -87,6 +88,6 @@ void measure(World& world) {
 int main() {
   Config config;
   config.parallel.tensor = 2;
-  config.comm.recorder = 0;  // this program puts its own between
+  config.comm.recorder = 0;  // this program wraps the backend itself
   return launch(config, measure);
 }

@@ -1,8 +1,9 @@
-// Vocabulary over the pipeline, simulated, beside the tables of Yeung et al. (arXiv 2411.05288): 1f1b on 8, 16 and 32
-// ranks with the paper's models. A ratio of speeds needs no rate of a device: it is made of work and order alone.
+// Simulates vocabulary parallelism over the pipeline and compares it with the tables of Yeung et al. (arXiv
+// 2411.05288): 1f1b on 8, 16 and 32 ranks with the paper's models. Only ratios of speeds are compared, so no
+// device speed is needed: they depend on work and order alone.
 //   vocabulary_bench
-// Work is counted in forwards of a layer; a backward is two of them. What the paper measured also has the cost of
-// messages and of small products, which are left out here.
+// The unit of work is the forward of a layer; a backward is two units. The paper's measurements also contain
+// the cost of messages and of small matrix multiplications, which the simulation omits.
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ constexpr std::array<int, 4> kWords = {32, 64, 128, 256};  // times 1024
 
 struct Setup {
   int ranks, layers, hidden, tokens;
-  // Share of a device's peak, in percent, by kWords: as the paper measured it.
+  // Percent of the device's peak throughput that the paper measured, one value per entry of kWords.
   std::array<double, 4> plain, redistributed, first, second;
 };
 
@@ -79,7 +80,8 @@ const Setup kSetups[] = {
      {46.23, 46.35, 46.55, 46.84}},
 };
 
-// Of layers on each rank, with the head on the last one.
+// Costs of stages with these numbers of layers. The head
+// is included in the last stage as a fraction of a layer.
 Costs costs_of(const std::vector<double>& layers) {
   Costs costs;
   for (const double of_stage : layers)
@@ -95,7 +97,8 @@ Simulation stages_alone(const Setup& setup, const std::vector<double>& layers) {
   return simulate(gantry::schedule::generate("1f1b", setup.ranks, kMicrobatches), costs_of(layers));
 }
 
-// The last stage has so many whole layers, and the others the rest evenly, that the longest stage is shortest.
+// Layers per stage. The last stage gets the number of layers that minimizes the longest stage; the others
+// share the rest evenly.
 std::vector<double> redistributed(const Setup& setup, double head) {
   std::vector<double> best;
   for (int last = 0; last <= setup.layers / setup.ranks; ++last) {

@@ -1,14 +1,16 @@
-// What watching costs a training step of a configuration (the demo's): the flight recorder, and between processes signs
-// of life with the watch for silence, all on and all off. Blocks of steps of one and the same run alternate; a JSON
-// line has the ratios, by wall time and by processor time, with intervals that hold them in 95 of 100 runs. Run alone
-// it measures threads, under mpirun processes.
+// Measures the cost of monitoring per training step of a configuration (the demo's): the flight recorder and,
+// between processes, heartbeats with the check for silent ranks. All of them are on, or all are off. Blocks
+// of steps with and without monitoring alternate within one run. A JSON line has the ratios of wall time and
+// of processor time, with intervals that contain them in 95 of 100 runs. Run directly it measures threads,
+// under mpirun processes.
 //   watch_bench [CONFIG.yaml [PAIRS]]
 //
-// The intervals are those of the machine's noise; `share_by_these` is the same cost added up of its parts: an
-// operation's records times the operations, and what runs beside the ranks, measured while they wait.
+// The intervals show the noise of the machine. `share_by_these` is the same cost
+// as a sum of its parts: the time to record one operation times the number of
+// operations, and the background work of the ranks, measured while they wait.
 //
-// Signs of life are sent ten times as often as in a run, so that every block has some. Deadlines of waits are a part of
-// waiting, on in both.
+// Heartbeats are sent ten times as often as in a real run, so that every block contains some. Deadlines of
+// waits are a part of waiting and are on in both.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -38,7 +40,7 @@ constexpr int kStepsOfABlock = 5, kWarmUpSteps = 5, kResamples = 2000;
 constexpr int kEntries = 1024;
 constexpr double kHeartbeat = 0.1;
 
-// Hands every call to the one or the other of two groups of the same ranks.
+// Forwards every call to one of two groups of the same ranks.
 class SwitchedGroup final : public ProcessGroup {
  public:
   SwitchedGroup(std::unique_ptr<ProcessGroup> plain, std::unique_ptr<ProcessGroup> recorded, const bool& is_on)
@@ -80,7 +82,8 @@ class SwitchedBackend final : public Backend {
   bool is_on_ = false;
 };
 
-// What runs beside a rank that is a process: the thread that answers requests for records, and signs of life.
+// The background threads of a rank that is a process: the
+// one that answers requests for records, and heartbeats.
 class Background {
  public:
   Background(ProcessGroup& sync, bool is_on)
@@ -122,7 +125,7 @@ class Background {
 };
 
 struct Cost {
-  double wall = 0, processor = 0;  // seconds a step, of all ranks together
+  double wall = 0, processor = 0;  // seconds per step, of all ranks together
 };
 
 Cost now() {
@@ -152,7 +155,7 @@ class Bench {
     for (int i = 0; i < kWarmUpSteps; ++i) step();
   }
 
-  // A block of steps.
+  // Measures one block of steps.
   Cost measure(bool is_on) {
     std::optional<Background> extra;
     if (processes_) extra.emplace(*sync_, is_on);
@@ -170,7 +173,7 @@ class Bench {
     return cost;
   }
 
-  // Processor seconds a second, of all ranks, that what runs beside them takes while they do nothing.
+  // Processor seconds per second that the background threads of all ranks use while the ranks are idle.
   double next_to_a_second() {
     if (!processes_) return 0;
     const Background extra(*sync_, true);
@@ -217,7 +220,7 @@ struct Ratio {
   double middle = 1, low = 1, high = 1;
 };
 
-// The median of the pairs' ratios, and where it lies in 95 of 100 draws of as many pairs.
+// The median of the pairs' ratios, and its 95% interval by bootstrap resampling of the pairs.
 Ratio ratio_of(const std::vector<Cost>& on, const std::vector<Cost>& off, double Cost::*which) {
   std::vector<double> ratios, medians;
   for (std::size_t i = 0; i < on.size(); ++i) ratios.push_back(on[i].*which / (off[i].*which));
@@ -232,7 +235,7 @@ Ratio ratio_of(const std::vector<Cost>& on, const std::vector<Cost>& off, double
   return {median(ratios), medians[kResamples / 40], medians[kResamples - kResamples / 40]};
 }
 
-// A group whose operations take no time, so that what is around them is all there is.
+// A group whose operations take no time, so that only the code around them is measured.
 class NothingToDo final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
@@ -271,7 +274,8 @@ double seconds_of_calls(ProcessGroup& group) {
   return (now().processor - begin) / kCalls;
 }
 
-// An operation's records and all that is put around it for them: processor time with, less without.
+// Seconds per operation that recording adds: processor
+// time of a recorded operation minus that of a plain one.
 double seconds_to_record() {
   NothingToDoBackend backend;
   ObservedBackend recording(
@@ -313,7 +317,7 @@ void run(World& world, const Config& config, int pairs) {
 int main(int argc, char** argv) {
   try {
     Config config = Config::load(argc > 1 ? argv[1] : "examples/demo.yaml");
-    config.comm.recorder = 0;  // this program puts its own between
+    config.comm.recorder = 0;  // this program wraps the backend itself
     config.comm.heartbeat_seconds = 0;
     config.comm.threads_per_rank = 1;
     const int pairs = argc > 2 ? std::atoi(argv[2]) : 150;

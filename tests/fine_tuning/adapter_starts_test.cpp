@@ -1,5 +1,5 @@
-// Initial values of adapters (lora.init_lora_weights): those that start from the weights of the base, in every layout
-// against one rank in float64, and their files.
+// Initial values of adapters (lora.init_lora_weights): those that start from the weights of the base, in
+// every layout compared with one rank in float64, and their files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -33,7 +33,7 @@ torch::Tensor wavy(std::int64_t rows, std::int64_t columns) {
 
 double largest_of(const torch::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
-// The product of the largest singular values and vectors.
+// The approximation by the largest singular values and their vectors.
 torch::Tensor low_rank(const torch::Tensor& matrix, std::int64_t rank) {
   const auto [u, s, v] = torch::linalg_svd(matrix, /*full_matrices=*/false);
   return torch::mm(u.narrow(1, 0, rank) * s.narrow(0, 0, rank), v.narrow(0, 0, rank));
@@ -52,7 +52,7 @@ TEST(PrincipalFactors, AreTheBestApproximation) {
               HasSubstr("lora.r: the rank is 5, but a weight [4, 9] has only 4 singular values"));
 }
 
-// In a program whose weights have their values.
+// In a program that has already set the weights.
 TEST(PissaLayer, StartsWithTheOutputsOfItsBase) {
   nn::Linear layer(7, 5);
   layer->to(torch::kFloat64);
@@ -138,7 +138,7 @@ TEST(AdapterStarts, GaussianNumbersHaveTheDeviationOfTheRank) {
   }
 }
 
-// A run with a changed base continues, and its files are adapters of the base as it was.
+// A run with a changed base continues, and its files are adapters of the original base.
 TEST(AdapterStarts, PissaGoesOnAndIsWrittenForTheOriginalBase) {
   for (const bool rslora : {false, true}) {
     const ScratchFolder scratch;

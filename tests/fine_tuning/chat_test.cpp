@@ -1,4 +1,4 @@
-// Chats: each template's text, and which of its tokens are trained on.
+// Chats: the text of each template, and the tokens that are trained on.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 json message(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
 
-// Two turns; `system` in front where it is not empty.
+// Two turns, after a system message if `system` is not empty.
 json chat_of(const char* system = "") {
   json messages = json::array();
   if (*system) messages.push_back(message("system", system));
@@ -44,7 +44,7 @@ std::string written(const std::string& name, const json& messages) {
   return result.fault.empty() ? result.chat.text : result.fault;
 }
 
-// Rendered by the families' own Jinja templates.
+// The expected texts were rendered with the families' own Jinja templates.
 TEST(ChatTemplate, WritesWhatTheFamilysTemplateDoes) {
   EXPECT_EQ(written("chatml", chat_of("Be")),
             "<|im_start|>system\nBe<|im_end|>\n<|im_start|>user\n Hi?\n<|im_end|>\n<|im_start|>assistant\nYes. "
@@ -129,7 +129,7 @@ TEST(Chats, TheAssistantsTokensAreTrainedOn) {
   EXPECT_EQ(made.trained_tokens(), static_cast<std::int64_t>(made.tokens.size()) - 1);
 }
 
-// A token that has a part of what the assistant says, and of what stands before it, is trained on.
+// A token with a part of the assistant's answer is trained on, even if it begins before the answer.
 TEST(Chats, TokensOverAnEdgeAreTrainedOn) {
   for (const char* tokenizer : {"gpt2", "llama3"}) {
     const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/tokenizers/") + tokenizer;
@@ -148,14 +148,14 @@ TEST(Chats, TokensOverAnEdgeAreTrainedOn) {
   }
 }
 
-// A tokenizer of the tests with a template of its own.
+// A tokenizer of the tests with this chat template.
 void make_folder(const ScratchFolder& scratch, const std::string& jinja) {
   std::filesystem::copy(GANTRY_SOURCE_DIR "/tests/golden/tokenizers/gpt2", scratch.path(),
                         std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   scratch.write("chat_template.jinja", jinja);
 }
 
-// The end token takes the place of an end mark that the template does not write.
+// If the template writes no end mark, the answer gets the end token instead.
 TEST(Chats, AnAnswerWithoutAnEndGetsTheEndToken) {
   const ScratchFolder scratch;
   make_folder(scratch, "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}");
@@ -168,7 +168,7 @@ TEST(Chats, AnAnswerWithoutAnEndGetsTheEndToken) {
   EXPECT_EQ(made.trained[1].second, static_cast<std::int64_t>(ids.size()));
 }
 
-// Contents of lists and variables of the run reach the template.
+// The messages and the run's variables reach the template.
 TEST(Chats, VariablesOfTheRunReachTheTemplate) {
   const ScratchFolder scratch;
   make_folder(scratch, "{{ greeting }}{{ messages[0].content }}");
@@ -197,7 +197,7 @@ TEST(Chats, RefusalsNameTheLineAndTheTemplates) {
                 "data.chat_template; expected one of chatml, gemma, gemma3, llama2, llama3, mistral, phi3, zephyr"));
 }
 
-// --- The folder's own template ---
+// --- The template of the tokenizer's directory ---
 
 constexpr const char* kChatml =
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
@@ -206,7 +206,7 @@ constexpr const char* kTurnsAlternate =
     "{% for message in messages %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
     "{{ raise_exception('Roles must alternate') }}{% endif %}{{ message.content }}|{% endfor %}";
 
-// Found without a name, it has the same tokens as the template by name.
+// Without a name, the directory's template is used, and gives the same tokens as the template by name.
 TEST(Chats, TheFoldersTemplateIsUsed) {
   const ScratchFolder scratch;
   make_folder(scratch, kChatml);
@@ -256,7 +256,7 @@ train: {{steps: 1}}
   EXPECT_THAT(skipping.out, HasSubstr("; 1 chats with the template " + (scratch / "chat_template.jinja") + "\n"));
 }
 
-// A name that contradicts the folder's template is refused, and what fits it is said.
+// A name that contradicts the directory's template is rejected, and the error lists the names that fit.
 TEST(Chats, ANameThatTheFolderContradictsIsRefused) {
   const ScratchFolder scratch;
   make_folder(scratch, kChatml);

@@ -28,7 +28,7 @@ torch::Tensor waves(const std::vector<std::int64_t>& shape, double phase) {
   return torch::sin(torch::arange(count, torch::kFloat64) * 1.3 + phase).view(shape);
 }
 
-// The factors' values in full; `rows` and `columns` are this rank's part.
+// Sets the factors to fixed values. `rows` and `columns`: this rank's part.
 void set_factors(nn::Linear& layer, const Range& rows, const Range& columns) {
   const torch::NoGradGuard no_grad;
   const std::int64_t in = layer->options.in_features(), out = layer->options.out_features();
@@ -42,7 +42,7 @@ void expect_near(const torch::Tensor& a, const torch::Tensor& b, double toleranc
   EXPECT_LE((a - b).abs().max().item<double>(), tolerance);
 }
 
-// As the paper states it, with the norm as a constant of the backward.
+// The paper's formula, with the norm as a constant in the backward.
 TEST(DoraLayer, IsItsMergedWeight) {
   nn::Linear layer(5, 4);
   layer->to(torch::kFloat64);
@@ -67,7 +67,8 @@ TEST(DoraLayer, IsItsMergedWeight) {
   expect_near(layer->lora_magnitude.grad(), magnitude.grad());
 }
 
-// PEFT's order: the base's output is of the full input, and all that changes it is of the dropped one.
+// As in PEFT, the base's output uses the full input, and
+// the changes by the adapter use the input after dropout.
 TEST(DoraLayer, DropsTheInputOfEveryChange) {
   nn::Linear layer(64, 4);
   layer->to(torch::kFloat64);
@@ -120,7 +121,7 @@ std::shared_ptr<TwoDoraLayers> two_dora_layers(double dropout) {
   return std::make_shared<TwoDoraLayers>(dropout);
 }
 
-// Without boosting, the backward has the sums.
+// Without boost(), the backward itself reduces the partial sums.
 TEST(DoraLayer, SplitModulesOfOnesOwnSumInTheBackward) {
   for (const double dropout : {0.0, 0.4})
     for (const bool sequence : {false, true})

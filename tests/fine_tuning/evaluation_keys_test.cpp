@@ -1,5 +1,5 @@
-// Keys that act in the midst of a run: noise on embeddings, choices and prompts at evaluations, an early end, the best
-// checkpoint, a start from weights alone, a run's length in passes.
+// Keys with effects during a run: noise on embeddings, multiple-choice questions and prompts at evaluations,
+// an early end, the best checkpoint, a start from weights alone, a run's length in epochs.
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -39,7 +39,7 @@ Outcome gantry(const std::string& arguments) {
   return run_program("OMP_NUM_THREADS=1 " + gantry_program() + " " + arguments);
 }
 
-// The lines of metrics.jsonl, without what a clock says.
+// Runs the training and returns the lines of metrics.jsonl.
 std::vector<json> metrics_of(const ScratchFolder& scratch, const std::string& yaml, const std::string& sets) {
   std::filesystem::remove_all(scratch / "out");
   const Outcome run = gantry("train " + yaml + sets);
@@ -50,7 +50,7 @@ std::vector<json> metrics_of(const ScratchFolder& scratch, const std::string& ya
   return lines;
 }
 
-// What does not depend on the layout: losses, norms, answers.
+// Compares the values that do not depend on the layout: losses, norms, answers.
 void expect_same(const std::vector<json>& expected, const std::vector<json>& found, const std::string& sets) {
   ASSERT_EQ(found.size(), expected.size()) << sets;
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -85,8 +85,8 @@ TEST(Choices, AreScoredByLikelihoodAndByItOverCharacters) {
   const std::vector<double> likelihoods = {-4, -5, -1, -2, -1, -9};
   const ChoiceScores scores = choice_scores(questions, likelihoods);
   EXPECT_EQ(scores.questions, 2);
-  EXPECT_DOUBLE_EQ(scores.accuracy, 0.5);           // the first takes -4; of equal ones the first counts
-  EXPECT_DOUBLE_EQ(scores.normalised_accuracy, 1);  // by character -0.5 is more than -2
+  EXPECT_DOUBLE_EQ(scores.accuracy, 0.5);           // choice 0 (-4) is wrong; of a tie the first one counts
+  EXPECT_DOUBLE_EQ(scores.normalised_accuracy, 1);  // per character, -0.5 is more than -2
 }
 
 TEST(Choices, AndPromptsAreAnsweredIdenticallyInEveryLayout) {
@@ -137,7 +137,7 @@ TEST(Prompts, MayBeChats) {
   EXPECT_EQ(samples("['the ', " + chat + "]", chatml + with("parallel.tensor", "2")), found);
 }
 
-// With a learning rate of 0 no evaluation is better than the first.
+// With a learning rate near 0 no evaluation is better than the first.
 TEST(Patience, EndsARunAndTheBestCheckpointStays) {
   const ScratchFolder scratch;
   const std::string yaml = train_yaml(scratch);
@@ -151,7 +151,7 @@ TEST(Patience, EndsARunAndTheBestCheckpointStays) {
   EXPECT_FALSE(std::filesystem::exists(scratch / "steps/step-000002"));
   EXPECT_TRUE(std::filesystem::exists(scratch / "steps/step-000003"));
   const auto rest = metrics_of(scratch, yaml, sets + with("train.patience", "4"));
-  EXPECT_EQ(rest.back().at("step"), 5);  // the record goes on where it was
+  EXPECT_EQ(rest.back().at("step"), 5);  // resuming keeps the best evaluation so far
   EXPECT_TRUE(std::filesystem::exists(scratch / "steps/step-000001"));
   EXPECT_FALSE(std::filesystem::exists(scratch / "steps/step-000003"));
 }
@@ -164,14 +164,14 @@ TEST(CheckpointLoad, BeginsWithTheWeightsAlone) {
   const auto again = metrics_of(scratch, yaml,
                                 with("checkpoint.load", scratch / "first") + with("train.steps", "1") +
                                     with("optimizer.lr", "1.0e-300") + with("parallel.pipeline", "2"));
-  EXPECT_EQ(again.front().at("step"), 1);  // a run of its own
+  EXPECT_EQ(again.front().at("step"), 1);  // a new run, not a resumed one
   EXPECT_NEAR(again.back().at("eval_loss").get<double>(), reached, 1e-9);
 }
 
 TEST(Epochs, AreStepsByTheSamplesOfTheData) {
   const ScratchFolder scratch;
   const auto lines = metrics_of(scratch, train_yaml(scratch, "epochs: 1.5"), "");
-  EXPECT_EQ(lines.back().at("step"), 3);  // 8 samples, 4 a step
+  EXPECT_EQ(lines.back().at("step"), 3);  // 8 samples, 4 per step
 }
 
 }  // namespace

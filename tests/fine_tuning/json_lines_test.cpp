@@ -1,4 +1,4 @@
-// Lines of JSON: what is trained on, how documents are packed, and that packing changes no number.
+// JSON Lines: the tokens that are trained on, the packing of documents, and that packing changes no result.
 #include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
@@ -160,7 +160,7 @@ TEST(JsonLines, TheLossCanBeOnAll) {
   EXPECT_EQ(read_sample(*open_dataset(config, 256), 0), (Numbers{'a', 'b', 'c', 0, 'b', 'c', 'd', -100, 0, 0, 0, 1}));
 }
 
-// Many lines, by several threads and over two files: samples are those of the lines one after the other.
+// Many lines in two files, read by several threads, give the samples of the lines in order.
 TEST(JsonLines, SamplesAreFoundAnywhereInManyFiles) {
   const ScratchFolder scratch;
   std::filesystem::create_directory(scratch / "lines");
@@ -229,7 +229,7 @@ TEST(JsonLines, PackedDocumentsHaveTheNumbersOfEachAlone) {
   for (const auto& line : lines) all += line + "\n";
   const TensorDict packed = as_batch(*open_dataset(lines_config(scratch, all, 8), 128));
   EXPECT_EQ(packed.at("labels").size(0), 3);
-  // Each in a sample of its own: as long as the longest, so that no two fit into one.
+  // One data set per line, so that each document has a sample of its own.
   TensorDict apart;
   for (const auto& line : lines) {
     const TensorDict one = as_batch(*open_dataset(lines_config(scratch, line, 8), 128));

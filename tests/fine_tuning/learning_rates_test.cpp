@@ -1,4 +1,4 @@
-// Learning rates by layer (optimizer.groups): what they are, and that every layout has them.
+// Learning rates by layer (optimizer.groups): their values, and that every layout uses them.
 #include <gtest/gtest.h>
 
 #include "gantry/tensors/libtorch.h"
@@ -8,7 +8,7 @@
 namespace gantry::testing {
 namespace {
 
-// The first group that matches counts.
+// The first matching group applies.
 Config config_with_rates(const LoraLayout& how) {
   Config config = lora_config(how);
   config.lora = {};
@@ -29,7 +29,8 @@ double decay_of(const std::string& name) {
   return name.starts_with("embed") ? 0.3 : 0.1;
 }
 
-// One step of gradient descent shows each parameter's rate; halfway through a schedule all are halved.
+// One step of gradient descent shows the rate of each parameter.
+// Setting half the optimizer's rate halves all of them.
 TEST(LearningRates, EachParameterStepsByItsOwn) {
   for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .zero = 1},
                                 LoraLayout{.layout = {.data = 2}, .zero = 3}}) {
@@ -63,7 +64,7 @@ TEST(LearningRates, EveryLayoutHasOneRanksNumbers) {
   }
 }
 
-// LoRA+: B learns faster than A.
+// LoRA+: B has a higher learning rate than A.
 TEST(LearningRates, OfTheFactorsOfAdapters) {
   const auto config = [](const LoraLayout& how) {
     Config made = lora_config(how);

@@ -1,5 +1,5 @@
-// PEFT's reference cases in every layout against one rank, in float64: their adapters have values, so the first update
-// sees the gradients of both factors, and the second one what the first has made.
+// PEFT's reference cases in every layout compared with one rank, in float64. Their adapters have values, so
+// the first update has gradients of both factors, and the second one depends on the first.
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid,
                                   (info.param.is_double ? "_twice" : "");
                          });
 
-// Four samples; their labels belong to the token before. The second update's tokens are others.
+// Four samples, with labels shifted by one token. The second update has other tokens.
 TensorDict golden_batch(const std::string& folder, int step) {
   const TensorDict read = read_safetensors(folder + "/inputs.safetensors");
   const torch::Tensor given = read.at("input_ids").to(torch::kInt64),
@@ -77,7 +77,7 @@ TEST_P(LoraCasesGrid, TwoUpdatesAreOneRanks) {
   }
 }
 
-// Forms of a full model have no place for codes.
+// The formats of a full model cannot store codes.
 TEST(QuantizedBase, IsNotSavedAsAFullModel) {
   Config config = layout_config({});
   config.model.path = GANTRY_SOURCE_DIR "/tests/golden/lora/qlora_nf4";
@@ -93,7 +93,7 @@ TEST(QuantizedBase, IsNotSavedAsAFullModel) {
   EXPECT_THAT(said, ::testing::HasSubstr("in 4 or 8 bits (model.quantize), which this form of a model cannot hold"));
 }
 
-// Files whose blocks are smaller than those of the records.
+// Files whose blocks are smaller than the blocks of the records.
 TEST(QuantizedBase, SmallerBlocksAreRefused) {
   const std::string golden = GANTRY_SOURCE_DIR "/tests/golden/lora/qlora_nf4_double",
                     weight = "model.layers.0.mlp.down_proj.weight", state = weight + ".quant_state.bitsandbytes__nf4";

@@ -1,4 +1,5 @@
-// Adapters on every family: fused and latent projections, experts beside shared ones, weights that files store turned.
+// Adapters on every family: fused and latent projections, routed
+// and shared experts, weights that files store transposed.
 #include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ using nlohmann::json;
 std::vector<std::string> adapted_families() {
   auto folders = family_cases(GANTRY_SOURCE_DIR "/tests/golden/families");
   std::erase_if(folders, [](const std::string& folder) { return has_one_stage(folder); });
-  folders.emplace_back(GANTRY_SOURCE_DIR "/tests/golden/gpt2");  // whose weights are stored turned
+  folders.emplace_back(GANTRY_SOURCE_DIR "/tests/golden/gpt2");  // its files store transposed weights
   return folders;
 }
 
@@ -64,14 +65,14 @@ struct AdaptedRun {
   torch::Tensor logits;
 };
 
-// Two steps, and the logits after them.
+// Runs two steps, and returns the logits after them.
 AdaptedRun run_adapted(const Config& config, const TensorDict& batch, const std::string& save = {}) {
   std::mutex lock;
   AdaptedRun run;  // guarded by the lock
   const int code = start_ranks()(config, [&](World& world) {
     Rig rig(world, config);
     load_weights(config, rig.boosted, rig.plugin->mesh());
-    rig.boosted.model->eval();  // dropout of the model's own is no matter here
+    rig.boosted.model->eval();  // without the model's own dropout
     std::vector<double> losses;
     for (int step = 0; step < 2; ++step) {
       losses.push_back(*rig.booster.execute_pipeline(make_batch(batch), rig.boosted, {.broadcast_loss = true}).loss);
@@ -102,7 +103,7 @@ void expect_one_ranks_numbers(const AdaptedModel& model) {
   const TensorDict batch = batch_of(model.folder);
   const AdaptedRun one = run_adapted(adapted_config(model, {}), batch, scratch / "checkpoints");
   EXPECT_NE(one.losses[0], one.losses[1]);
-  const bool joint = has_joint_loss(model.folder);  // over layers of one stage
+  const bool joint = has_joint_loss(model.folder);  // its layers must be on one stage
   for (const LoraLayout& how :
        {LoraLayout{.layout = {.tensor = 2}, .sequence_parallel = true},
         LoraLayout{.layout = {.pipeline = joint ? 1 : 2, .tensor = std::min(3, largest_tensor(model.folder))}}}) {
@@ -116,14 +117,15 @@ void expect_one_ranks_numbers(const AdaptedModel& model) {
   Config merged = adapted_config(model, {});
   merged.model.path = scratch / "merged";
   merged.lora = {};
-  merged.optimizer.lr = 1e-30;  // stays where it is
+  merged.optimizer.lr = 1e-30;  // too small to change the weights
   const AdaptedRun full = run_adapted(merged, batch);
   EXPECT_LE((full.logits - one.logits).abs().max().item<double>(), 5e-5);
 }
 
 TEST_P(LoraFamilies, EveryLayoutAndTheMergedModelHaveOneRanksNumbers) { expect_one_ranks_numbers({GetParam()}); }
 
-// Stacks without a gate, which files store expert by expert, and transposed stacks whose inputs are weighted.
+// Stacks without a gate, which files store one expert at a
+// time, and transposed stacks whose inputs are weighted.
 TEST(LoraStacks, OfFurtherFormsHaveOneRanksNumbers) {
   for (const auto& [name, input] :
        {std::pair("nemotron_h", "experts.up_proj"), {"llama4_text", "experts.gate_up_proj"}}) {
@@ -133,7 +135,7 @@ TEST(LoraStacks, OfFurtherFormsHaveOneRanksNumbers) {
   }
 }
 
-// A projector of images, and a full image encoder, that are trained with the adapters of the decoder.
+// The projector of images, or the full image encoder, is trained together with the adapters of the decoder.
 TEST(LoraImages, PartsOfAnEncoderAreTrainedInFull) {
   for (const auto& [name, saved] : {std::pair("gemma3_image", "multi_modal_projector"),
                                     {"mistral3_image", "vision_tower"},

@@ -1,5 +1,5 @@
-// Adapters against PEFT: logits, loss, gradients, greedy tokens and merged weights of its reference cases, and its
-// files there and back.
+// Adapters compared with PEFT: logits, loss, gradients, greedy tokens and merged weights of its reference
+// cases, and round trips of its files.
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ Config case_config(const std::string& folder, const LoraLayout& how) {
   return resolve_model(std::move(config));
 }
 
-// The labels of the files belong to the token before.
+// Shifts the labels of the files by one token.
 TensorDict case_batch(const std::string& folder) {
   TensorDict batch;
   for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors"))
@@ -140,7 +140,7 @@ TEST_P(LoraCases, FilesThereAndBackAreTheSame) {
   }
 }
 
-// --- What is refused ---
+// --- Rejected configurations ---
 
 std::string refusal_of(const LoraConfig& lora) {
   Config config = lora_config({});

@@ -1,5 +1,5 @@
-// Adapters in every layout against one rank, in float64: three updates, since B begins at zero and hides A's gradient
-// from the first.
+// Adapters in every layout compared with one rank, in float64. There are three updates, because B starts at
+// zero, so that A has no gradient in the first one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -79,7 +79,7 @@ TEST(LoraGrid, FrozenWeightsHaveNoGradientsMastersOrMoments) {
   });
 }
 
-// Of frozen layers there are rows alone, and no gradients but those of adapters are ever made.
+// Under ZeRO 3 frozen layers have only local shards, and only adapters get gradients.
 TEST(LoraGrid, FrozenRowsHaveNoGradientsUnderZero3) {
   for (const char* gather : {"step", "microbatch"})
     run_lora(lora_config({.layout = {.data = 2}, .zero = 3, .gather = gather}), 2, {}, [](Rig& rig) {
@@ -96,7 +96,7 @@ TEST(LoraGrid, FrozenRowsHaveNoGradientsUnderZero3) {
     });
 }
 
-// alpha over the root of r, other ranks for some layers, and modules that are trained whole.
+// alpha / sqrt(r), other ranks for some layers, and modules that are trained in full.
 TEST(LoraGrid, ScalesRanksAndSavedModulesGoByTheirKeys) {
   const auto config = [](const LoraLayout& how) {
     Config made = lora_config(how);
@@ -119,7 +119,7 @@ TEST(LoraGrid, ScalesRanksAndSavedModulesGoByTheirKeys) {
     expect_same_run(one, run_lora(config(how)), describe(how));
 }
 
-// The module alone, with A and B as autograd has them: merged weights give the same output and gradients.
+// A single module: its output and the gradients of A and B equal those of the merged weight under autograd.
 TEST(LoraLayer, IsItsMergedWeight) {
   nn::Linear layer(5, 4);
   layer->to(torch::kFloat64);
@@ -160,7 +160,7 @@ struct TwoLayers : torch::nn::Module {
   nn::Linear in{nullptr}, out{nullptr};
 };
 
-// The same values on every rank.
+// Deferred, so that materialize() gives every rank the same values.
 std::shared_ptr<TwoLayers> two_layers(double dropout) {
   const DeferredInit deferred;
   return std::make_shared<TwoLayers>(dropout);
@@ -173,7 +173,7 @@ void fill_b(nn::Linear& layer, const Range& rows) {
   layer->lora_b.copy_(full.narrow(0, rows.begin, rows.size()));
 }
 
-// Without boosting: the sums lie within the backward.
+// Without boost(), the backward itself reduces the partial sums.
 TEST(LoraLayer, SplitModulesOfOnesOwnSumInTheBackward) {
   for (const double dropout : {0.0, 0.4})
     for (const bool sequence : {false, true})

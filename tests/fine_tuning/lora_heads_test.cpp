@@ -102,7 +102,7 @@ TEST(LoraHeads, TrainInLayoutsAsOnOneDevice) {
   }
 }
 
-// A saved checkpoint of one rank, exported as PEFT's files.
+// Saves a checkpoint of one rank after a step, and exports it as PEFT's files.
 void export_after_a_step(const Config& config, const ScratchFolder& scratch) {
   run_lora(
       config, 1, {},

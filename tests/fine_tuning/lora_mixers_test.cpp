@@ -1,4 +1,4 @@
-// Adapters of all linear layers of mixers, in every layout against one rank.
+// Adapters of all linear layers of mixers, in every layout compared with one rank.
 #include <gtest/gtest.h>
 
 #include "lora_rig.h"

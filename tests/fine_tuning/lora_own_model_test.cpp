@@ -1,4 +1,4 @@
-// Adapters on a model of a user's own, whose layers are named by their own paths.
+// Adapters on a user-defined model, whose layers are named by their own paths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,9 +28,9 @@ StackRun run_adapted_stack(const Config& config) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto model = build_stack(config);
-    if (config.lora.use_dora) materialize(*model, 5);  // before DoRA, which reads the weights
+    if (config.lora.use_dora) materialize(*model, 5);  // DoRA reads the weights
     add_lora(*model, config);
-    add_lora(*model, config);  // changes nothing
+    add_lora(*model, config);  // a second call changes nothing
     auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
     StackRun run;
     for (int step = 0; step < 3; ++step) {
@@ -61,7 +61,7 @@ TEST(LoraOwnModel, EveryLayoutHasOneRanksNumbers) {
   }
 }
 
-// DoRA's magnitudes start as the norms of the weights that the program has made.
+// DoRA's magnitudes start as the norms of the weights that the program created.
 TEST(LoraOwnModel, DoraInEveryLayout) {
   const auto config = [](const Layout& layout) {
     Config made = adapted_stack(layout);

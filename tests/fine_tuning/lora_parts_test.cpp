@@ -1,5 +1,5 @@
-// Adapters of embeddings, routers and stacks of experts: every layout against one rank in float64, and against PEFT's
-// own numbers and files (tests/golden/lora).
+// Adapters of embeddings, routers and stacks of experts, compared with one rank in float64 in every layout,
+// and with the numbers and files of PEFT (tests/golden/lora).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mutex>
@@ -58,7 +58,7 @@ TEST(LoraParts, ExpertsRoutersAndEmbeddingsOfMixtral) {
                  {"q_proj", "embed_tokens", "gate", "experts.gate_up_proj", "experts.down_proj"}, layouts_of_experts());
 }
 
-// Weights that are stored turned, biases, and adapters of one of the two stacks.
+// Weights that are stored transposed, biases, and adapters of one of the two stacks.
 TEST(LoraParts, ExpertsOfGptOss) {
   expect_layouts("gpt_oss", kGptOssOfFive, {"experts.gate_up_proj"},
                  {layouts_of_experts()[1], layouts_of_experts()[4]});
@@ -66,7 +66,7 @@ TEST(LoraParts, ExpertsOfGptOss) {
                  {layouts_of_experts()[0], layouts_of_experts()[5]});
 }
 
-// Of two stages the last one trains nothing.
+// With two stages, the last one trains nothing.
 TEST(LoraParts, TiedTablesAlone) {
   expect_layouts("gpt2", kTiedGpt2, {"wte", "wpe"},
                  {{.layout = {.tensor = 3}},
@@ -78,7 +78,7 @@ TEST(LoraParts, TiedTablesAlone) {
                   {.layout = {.data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 3}});
 }
 
-// Without boosting: the sums lie within the backward.
+// Without boost(), the backward itself reduces the partial sums.
 TEST(LoraParts, SplitModulesOfOnesOwnSumInTheBackward) {
   struct Table : torch::nn::Module {
     Table() {
@@ -164,7 +164,7 @@ TensorDict parts_batch(const std::string& folder) {
   return batch;
 }
 
-// One forward and backward; with `save`, a checkpoint of the adapter that was only read.
+// Runs one forward and backward. With `save`, it also saves a checkpoint of the adapter as it was read.
 FamilyOutcome run_parts(const std::string& folder, const Config& config, const std::string& save = {}) {
   const TensorDict batch = parts_batch(folder);
   std::mutex lock;
@@ -202,7 +202,7 @@ FamilyOutcome run_parts(const std::string& folder, const Config& config, const s
 // One layout per axis that the case can use.
 std::vector<LoraLayout> layouts_of_case(const std::string& name) {
   std::vector<LoraLayout> layouts = {{}, {.layout = {.tensor = 2}, .sequence_parallel = true}};
-  // One of the cases has one layer.
+  // One of the cases has a single layer.
   layouts.push_back({.layout = {.pipeline = name == "qlora_nf4_double" ? 1 : 2, .tensor = 3}});
   if (name.ends_with("experts")) layouts.push_back({.layout = {.tensor = 2, .expert = 2}, .sequence_parallel = true});
   return layouts;
@@ -245,7 +245,7 @@ TEST_P(LoraPartsCases, FilesThereAndBackAndMergedWeights) {
   }
 }
 
-// --- What is refused ---
+// --- Rejected configurations ---
 
 std::string refused(const char* family, const char* keys, const LoraConfig& lora) {
   Config config = parts_config(family, keys, {}, {});

@@ -1,5 +1,5 @@
-// Checkpoints of adapters, of embeddings, routers and stacked experts too, go on to the same bits, and to the same
-// numbers in another layout; and what bfloat16 makes of such adapters.
+// Checkpoints of adapters, also of embeddings, routers and stacked experts. A resumed run is bitwise
+// identical, and equal within tolerances in another layout. Such adapters also train in bfloat16.
 #include <gtest/gtest.h>
 
 #include "gantry/checkpoint/checkpoint.h"
@@ -18,7 +18,8 @@ const std::vector<std::string> kGpt2Parts = {"wte", "wpe", "c_attn"};
 Config mixtral_parts(const LoraLayout& how) { return parts_config("mixtral", kMixtralOfFive, kMixtralParts, how); }
 Config gpt2_parts(const LoraLayout& how) { return parts_config("gpt2", kTiedGpt2, kGpt2Parts, how); }
 
-// Four steps, and two that go on from a checkpoint of two; `other`, a layout in float64, goes on from it too.
+// Compares four steps with two steps that resume from a checkpoint after two. `other`, a layout in float64,
+// resumes from the checkpoint too.
 void expect_to_go_on(const Config& config, std::size_t adapters, const Config* other = nullptr) {
   const ScratchFolder scratch;
   const LoraRun full = run_lora(config, 4);
@@ -44,12 +45,12 @@ void expect_to_go_on(const Config& config, std::size_t adapters, const Config* o
   expect_close(full.weights, elsewhere.weights);
 }
 
-// Two factors of each layer's q_proj, router and two stacks, and of the embedding.
+// A and B of q_proj, router and two stacks in each of two layers, and of the embedding.
 constexpr std::size_t kMixtralAdapters = 2 * (2 * 4 + 1);
-// Of each layer's c_attn, and of both embeddings.
+// A and B of c_attn in each of two layers, and of both embeddings.
 constexpr std::size_t kGpt2Adapters = 2 * (2 + 2);
 
-// Of seven linear layers in each of two.
+// A and B of seven linear modules in each of two layers.
 constexpr std::size_t kLinearAdapters = 2 * 2 * 7;
 
 TEST(LoraCheckpoints, GoOnToTheSameBits) {
@@ -78,7 +79,7 @@ TEST(LoraResume, TiedTablesGoOnToTheSameBits) {
                   &other);
 }
 
-// Masters are float32, and all that is of the checkpoint with them.
+// Master weights are float32, and the checkpoint stores them.
 TEST(LoraResume, InBfloat16Too) {
   for (Config config : {mixtral_parts({.layout = {.data = 2, .expert = 2}, .zero = 1}),
                         gpt2_parts({.layout = {.data = 2, .tensor = 2}, .zero = 3})}) {

@@ -13,7 +13,7 @@ struct LoraLayout {
   Layout layout = {};
   bool sequence_parallel = false;
   int zero = 0;
-  std::string gather = "auto";  // of zero 3
+  std::string gather = "auto";  // for ZeRO 3
   std::string recompute = "none", schedule = "1f1b";
 };
 
@@ -23,7 +23,7 @@ inline std::string describe(const LoraLayout& how) {
                      how.zero, how.gather, how.recompute, how.schedule);
 }
 
-// What GANTRY_LONG=1 tries: tp, sequence parallelism, pp, cp and the ways of ZeRO, each with each.
+// The layouts of GANTRY_LONG=1: all combinations of tp, sequence parallelism, pp, cp and ZeRO level.
 inline std::vector<LoraLayout> all_lora_layouts() {
   std::vector<LoraLayout> layouts;
   for (int tensor = 1; tensor <= 3; ++tensor)
@@ -39,7 +39,7 @@ inline std::vector<LoraLayout> all_lora_layouts() {
   return layouts;
 }
 
-// Layout, precision float64, and an optimizer whose steps don't follow rounding where a gradient is zero.
+// Sets layout, float64, and a large eps, so that rounding does not decide the update where a gradient is zero.
 inline void train_in_layout(Config& config, const LoraLayout& how) {
   config.precision = "float64";
   config.parallel.sequence_parallel = how.sequence_parallel;
@@ -56,7 +56,7 @@ inline void train_in_layout(Config& config, const LoraLayout& how) {
   config.comm.threads_per_rank = 1;
 }
 
-// Heads that three ranks can't share evenly, and key heads that they must share.
+// A model whose heads three ranks cannot share evenly, with KV heads that ranks must share.
 inline Config lora_config(const LoraLayout& how, double dropout = 0) {
   Config config = layout_config(how.layout);
   config.model.policy = "llama";
@@ -68,7 +68,7 @@ inline Config lora_config(const LoraLayout& how, double dropout = 0) {
   return config;
 }
 
-// Adapters of embeddings, routers and stacks of experts.
+// A model of this family with adapters of embeddings, routers or stacks of experts.
 inline Config parts_config(const char* family, const char* keys, std::vector<std::string> targets,
                            const LoraLayout& how) {
   Config config = lora_config(how);
@@ -88,12 +88,12 @@ constexpr const char* kTiedGpt2 =
 inline TensorDict lora_tokens(int step) {
   const torch::Tensor all = (torch::arange(6 * 8).view({6, 8}) * 11 + 5 * step) % 31;
   torch::Tensor labels = all.narrow(1, 1, 7).clone();
-  labels[0].slice(0, 2).fill_(-100);  // samples with unequal counts
+  labels[0].slice(0, 2).fill_(-100);  // the counts of the samples differ
   return {{"input_ids", all.narrow(1, 0, 7).contiguous()}, {"labels", labels}};
 }
 
 struct LoraRun {
-  TensorDict gradients;  // of the last step
+  TensorDict gradients;  // gradients of the last step
   TensorDict weights;
   std::vector<double> losses, norms;
 };
@@ -123,7 +123,7 @@ inline LoraRun run_lora(const Config& config, int steps = 3, const std::function
   });
 }
 
-// The same with the weights of model.path, which are loaded before `prepare`.
+// Like run_lora(), with the weights of model.path, which are loaded before `prepare`.
 inline LoraRun run_from_base(const Config& config, int steps = 3, const std::function<void(Rig&)>& prepare = {},
                              const std::function<void(Rig&)>& at_end = {}, int first_step = 0) {
   return run_lora(

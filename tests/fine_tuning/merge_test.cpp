@@ -1,4 +1,4 @@
-// Merging: tables of a tied model, adapters that are not whole, and the precision of the sum.
+// Merging: tables of a tied model, incomplete adapters, and the precision of the sum.
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 const std::string kAdapters = GANTRY_SOURCE_DIR "/tests/golden/lora/";
 const std::string kTiedBase = GANTRY_SOURCE_DIR "/tests/golden/families/gemma";
 
-// PEFT computes with the base's table where the adapter has not trained it.
+// PEFT uses the base's table if the adapter has not trained it.
 TEST(MergedTables, OfATiedModelAreSeparate) {
   const json logits = json::parse(read_file(kAdapters + "saved_tables/logits.json"));
   for (const std::string name : {"embed_tokens", "lm_head", "both"}) {
@@ -103,7 +103,7 @@ TEST(MergedAdapters, ThatCoverAPartOfTheirLayersAreRefused) {
   }
 }
 
-// The weights of the base have four bits, and had bfloat16 before.
+// The weights of the base have four bits. Before quantisation they were bfloat16.
 TEST(MergedAdapters, OfAQuantisedBaseHaveDecodedWeights) {
   const ScratchFolder scratch;
   const std::string base = kAdapters + "qlora_nf4";
@@ -136,7 +136,7 @@ TEST(MergedAdapters, AreAddedInFloat64WhereThatIsWritten) {
   EXPECT_LE((merged.at(layer + ".weight") - expected).abs().max().item<double>(), 1e-15);
 }
 
-// GPT-2 stores its weights [in, out], and DoRA's rows are then columns.
+// GPT-2 stores its weights as [in, out], so DoRA's rows are columns there.
 TEST(MergedAdapters, OfDoraScaleTheRowsOfATransposedWeight) {
   const ScratchFolder scratch;
   const std::string base = kAdapters + "tied_tables";

@@ -1,5 +1,6 @@
-// Rows of the embedding that are trained next to adapters, and with them those of a tied output layer: every layout
-// against one rank in float64, checkpoints, and the errors. PEFT's numbers and files are in lora_parts_test.cpp.
+// Rows of the embedding that are trained together with adapters, and with them those of a tied output layer:
+// every layout compared with one rank in float64, checkpoints, and the errors. PEFT's numbers and files are
+// in lora_parts_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Keys that fine-tuning asks for: smoothed labels, a share of steps to warm up, a run's time.
+// Keys for fine-tuning: label smoothing, warm-up as a share of the steps, a time limit.
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(WarmupRatio, IsAShareOfTheStepsRoundedUp) {
       "model: {policy: llama}\noptimizer: {lr: 0.5}\nlr_schedule: {name: linear, warmup_ratio: 0.3}\ntrain: {steps: "
       "7}");
   const LrSchedule rates = build_lr_schedule(config);
-  EXPECT_DOUBLE_EQ(rates.at(2), 0.5 / 3);  // 3 steps, from 2.1
+  EXPECT_DOUBLE_EQ(rates.at(2), 0.5 / 3);  // 3 warm-up steps: 2.1 rounded up
   EXPECT_DOUBLE_EQ(rates.at(4), 0.5);
   EXPECT_EQ(Config::parse(config.to_yaml()).lr_schedule.warmup_ratio, 0.3);
   EXPECT_THROW(Config::parse("model: {policy: llama}\nlr_schedule: {warmup_ratio: 0.3, warmup_steps: 2}"), ConfigError);
@@ -46,7 +46,8 @@ TEST(LabelSmoothing, IsTheCriterions) {
   }
 }
 
-// The whole run: adapters of a base, in time, and what is made of them.
+// A full run with adapters: it ends at the time limit, is
+// resumed, and its result is exported, merged and used.
 TEST(FineTuning, EndsInTimeAndGoesOnAndMerges) {
   const ScratchFolder scratch;
   const std::string golden = GANTRY_SOURCE_DIR "/tests/golden/llama";

@@ -1,5 +1,5 @@
-// Texts that ranks share: the tokens and scores of one rank by every method, beside other axes, and caches that stay
-// sharded.
+// Sequences that ranks share in generation: every method gives the tokens and scores of one rank, also with
+// other axes, and caches stay sharded.
 #include "gantry/booster/gantry.h"
 #include "gantry/generation/text_group.h"
 #include "generation_case.h"
@@ -7,10 +7,10 @@
 namespace gantry::testing {
 namespace {
 
-// Of unequal lengths, one of them shorter than some layouts have ranks.
+// Prompts of unequal lengths. One of them is shorter than the number of ranks in some layouts.
 const std::vector<TokenIds> kSharedPrompts = {{5, 17, 42, 8, 9, 31, 2, 28, 40, 11, 3}, {7, 1, 19}, {33, 3, 16, 23, 11}};
 
-// Beams have scores, which numbers of all tokens enter.
+// Beams have scores, which depend on all tokens.
 std::vector<GenerationJob> shared_jobs() {
   return {{"greedy", kSharedPrompts, {.max_new_tokens = 9}},
           {"sampled",
@@ -22,7 +22,7 @@ std::vector<GenerationJob> shared_jobs() {
 
 struct SharingModel {
   const char* family;
-  const char* keys;  // of config.json, beside those below
+  const char* keys;  // keys of config.json in addition to those below
 };
 
 Config config_of(const SharingModel& model, const std::string& method) {
@@ -106,7 +106,7 @@ const SharingModel kReadingWhisper{"whisper", R"({"d_model": 24, "encoder_layers
     "num_mel_bins": 4, "max_source_positions": 10, "max_target_positions": 40, "vocab_size": 53, "init_std": 0.4,
     "decoder_start_token_id": 2, "pad_token_id": 0})"};
 
-// An encoder's input is sharded, its keys and values stay sharded, and so do those of the prompts.
+// The encoder's input is sharded. Its keys and values stay sharded, and so do those of the prompts.
 TEST(GenerateContext, TextsThatReadAnEncoder) {
   const std::pair<const char*, Layout> layouts[] = {{"all_gather", {.context = 2}},
                                                     {"ring", {.context = 3}},
@@ -117,7 +117,7 @@ TEST(GenerateContext, TextsThatReadAnEncoder) {
                                                     {"auto", {.pipeline = 3, .data = 2, .context = 2}}};
   const torch::Tensor sounds = torch::sin(torch::arange(3 * 4 * 20, torch::kFloat64)).view({3, 4, 20});
   auto of_sounds = shared_jobs();
-  of_sounds.pop_back();  // one job's prompts are two
+  of_sounds.pop_back();  // the last job has only two prompts
   for (auto& job : of_sounds) {
     job.prompts = {{2}, {2, 5, 9, 1, 30}, {2, 11}};
     job.options.encoder.set("input_features", sounds);
@@ -131,7 +131,7 @@ TEST(GenerateContext, TextsThatReadAnEncoder) {
   }
 }
 
-// Whole texts for each token, on every rank alike.
+// Without a cache, every rank computes the full sequence for each token.
 TEST(GenerateContext, WithoutACache) {
   const SharingModel model{"llama", "{}"};
   GenerationJob job{"greedy", kSharedPrompts, {.max_new_tokens = 6, .use_cache = false}};
@@ -143,8 +143,8 @@ TEST(GenerateContext, WithoutACache) {
   EXPECT_EQ(tokens_of(generate_in({.tensor = 2, .context = 2}, config, {job})[0]), tokens_of(expected[0]));
 }
 
-// Tokens that each rank's cache of the last layer takes memory for, in a text of 32 and 17 more tokens, of which nobody
-// asks what follows the last one; it takes no more while the text grows.
+// Capacity, in tokens, of each rank's cache of the last layer, for 32 tokens and 17 new ones. The last token
+// is not cached, because no token follows it. The capacity stays the same while the sequence grows.
 std::vector<std::int64_t> tokens_kept(int context, const std::string& method, const SharingModel& model) {
   Config config = config_of(model, method);
   config.parallel.context = context;
@@ -170,7 +170,7 @@ std::vector<std::int64_t> tokens_kept(int context, const std::string& method, co
   return kept;
 }
 
-// Of an encoder's eleven tokens the keys that each rank keeps for the decoder, and of a text's nine those of its own.
+// Each rank keeps its share of the encoder's eleven tokens for the decoder, and of the decoder's own nine.
 TEST(GenerateContext, EachRankKeepsItsShareOfWhatIsRead) {
   Config config = config_of(kReadingT5, "ring");
   config.parallel.context = 2;
@@ -187,7 +187,8 @@ TEST(GenerateContext, EachRankKeepsItsShareOfWhatIsRead) {
     for (int round = 0; round < 9; ++round) {
       const TensorDict input = group.input();
       boosted.model->stage_module().forward(0, input, {.batch = input, .tokens = group.context()});
-      read[world.rank()] = group.context()->caches->of(2).tokens();  // behind the decoder's two layers' own
+      // The caches of the decoder's two layers come first.
+      read[world.rank()] = group.context()->caches->of(2).tokens();
       own[world.rank()] = group.context()->caches->of(0).tokens();
       if (round < 8) group.apply({.tokens = {1, 2}, .sources = {0, 1}, .joined = {1, 1}});
     }
@@ -203,7 +204,7 @@ TEST(GenerateContext, EachRankKeepsItsShareOfTheKeysAndValues) {
   for (const int context : {2, 3, 4})
     EXPECT_EQ(tokens_kept(context, "ring", full), std::vector<std::int64_t>(context, 48 / context));
   EXPECT_EQ(tokens_kept(2, "all_gather", full), std::vector<std::int64_t>(2, 24));
-  // Room for two windows, as on one rank.
+  // Memory for two windows, as on one rank.
   const SharingModel windows{"mistral", R"({"max_position_embeddings": 64, "sliding_window": 8})"};
   for (const int context : {2, 4})
     EXPECT_EQ(tokens_kept(context, "ring", windows), std::vector<std::int64_t>(context, 16 / context));

@@ -1,5 +1,5 @@
-// Generation whose experts lie on several ranks: the tokens of one rank, though replicas have other texts, and end them
-// at other tokens.
+// Generation with experts on several ranks gives the tokens of one rank, although the sequences of replicas
+// differ and end at different tokens.
 #include "generation_case.h"
 
 namespace gantry::testing {
@@ -18,7 +18,7 @@ std::vector<std::string> in_float64(const Layout& layout, const std::string& dis
   return sets;
 }
 
-// Greedy, where each text ends at another token; drawn; beams.
+// Greedy, with sequences that end at different tokens; sampled; beams.
 std::vector<GenerationJob> jobs_of(const std::string& folder) {
   GenerationJob greedy{"greedy", kUneven, {.max_new_tokens = 9}};
   const auto tokens = tokens_of(generate_in({}, folder, {greedy}, in_float64({}))[0]);

@@ -1,6 +1,6 @@
-// Stages that generate at once: with as many prompts as stages or more, a stage computes one group's token while the
-// next stage computes that of the group before. Shown without a clock: forwards that are to run at once wait for each
-// other, which would be for ever if they ran one after the other.
+// Stages generate at the same time: with at least as many prompts as stages, a stage computes one group's
+// token while the next stage computes that of the previous group. The test uses no clock: forwards that must
+// run at the same time wait for each other. If they ran one after the other, they would wait forever.
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -13,14 +13,15 @@
 namespace gantry::testing {
 namespace {
 
-// Time in slots, in each of which a stage computes one group's next token. Stage s does its forward number n, of
-// groups x tokens, in slot n + s: all are done in groups x tokens + stages - 1 slots, and no stage is idle between its
-// first and its last forward.
+// Time in slots: in each slot a stage computes the next token of one group. Each stage has groups x tokens
+// forwards, and stage s runs forward n in slot n + s. So all forwards take groups x tokens + stages - 1
+// slots, and no stage is idle between its first and its last forward.
 class Slots {
  public:
   Slots(int stages, int forwards) : forwards_(forwards), done_(stages), arrived_(forwards + stages - 1) {}
 
-  // Within a stage's next forward: waits until all stages that are due in its slot are within theirs.
+  // Called within the next forward of `stage`: waits until
+  // all stages that are due in this slot are within theirs.
   void meet(int stage) {
     std::unique_lock lock(mutex_);
     const int slot = done_.at(stage)++ + stage;
@@ -47,7 +48,7 @@ class Slots {
   bool has_failed_ = false;
 };
 
-Slots* slots = nullptr;  // of the test that runs
+Slots* slots = nullptr;  // the slots of the running test
 
 struct RendezvousModelImpl : torch::nn::Module {
   explicit RendezvousModelImpl(int depth) {
@@ -94,14 +95,14 @@ std::vector<TokenIds> tokens_over(int stages, const std::vector<TokenIds>& promp
 TEST(GenerateOverlap, EveryStageIsBusyWithAnotherGroup) {
   policies().add<RendezvousModelPolicy>("meeting");
   constexpr int kTokens = 5;
-  std::vector<TokenIds> prompts;  // of different lengths
+  std::vector<TokenIds> prompts;  // prompts of different lengths
   for (int i = 0; i < 9; ++i) prompts.push_back(TokenIds(1 + i % 4, i % 10));
   Slots alone(1, kTokens);
   slots = &alone;
   const auto expected = tokens_over(1, prompts, kTokens);
   ASSERT_EQ(expected.size(), prompts.size());
   for (const int stages : {2, 3, 4}) {
-    const int forwards = stages * kTokens;  // of each stage: as many groups as stages
+    const int forwards = stages * kTokens;  // per stage; there are as many groups as stages
     Slots all(stages, forwards);
     slots = &all;
     EXPECT_EQ(tokens_over(stages, prompts, kTokens), expected);

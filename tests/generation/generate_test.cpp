@@ -1,4 +1,4 @@
-// Generation: draws, caches, callbacks, plain models, models of one's own, and what is refused.
+// Generation: sampling, caches, callbacks, plain models, custom models, and rejected calls.
 #include <atomic>
 #include <nlohmann/json.hpp>
 
@@ -71,7 +71,7 @@ TEST(Generate, FiltersAndProhibitionsOfSamplesHoldInEveryLayout) {
     EXPECT_EQ(tokens_of(generate_in(layout, golden_model("llama"), {job})[0]), tokens_of(one[0])) << describe(layout);
 }
 
-// Every token computed from the whole text, without padding on the left.
+// Compared with computing every token from the full sequence, without padding on the left.
 TEST(Generate, ACacheChangesNoToken) {
   for (const char* model : {"gpt2", "llama", "llama_tied_gqa1", "generation/llama_gqa3"}) {
     std::vector<TokenIds> prompts = kPrompts;
@@ -89,7 +89,7 @@ TEST(Generate, ACacheChangesNoToken) {
   }
 }
 
-// Longer than the steps in which a cache takes memory: 64 tokens.
+// Longer than 64 tokens, the step in which a cache allocates memory.
 TEST(Generate, TextsOutgrowTheFirstMemoryOfACache) {
   const std::string keys =
       R"({"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 50, "n_positions": 200, "initializer_range": 0.5})";
@@ -153,7 +153,7 @@ TEST(Generate, TellsEachTokenAsItComes) {
   EXPECT_TRUE(got[2].stopped);
   EXPECT_LE(got[2].tokens.size(), 4u);
   for (std::size_t i = 0; i < got.size(); ++i) {
-    TokenIds twice;  // by each of the two stages' ranks; either order
+    TokenIds twice;  // from each of the two stages' ranks, in any order
     for (const auto token : got[i].tokens) twice.insert(twice.end(), 2, token);
     TokenIds heard = notified[static_cast<std::int64_t>(i)];
     std::sort(twice.begin(), twice.end());
@@ -190,8 +190,8 @@ TEST(Generate, SeveralStagesOfARank) {
   }
 }
 
-// What initialize() has boosted: greedy tokens, beams and draws, the same on every rank. (Models with
-// other heads, split so: Bert's in tests/plugins/model_grid_test.cpp.)
+// generate() of a model that initialize() boosted: greedy tokens, beams and samples, the same on every rank.
+// For a model with other heads split like this, see Bert in tests/plugins/model_grid_test.cpp.
 TEST(Generate, C5TensorParallelRanksGiveTheTokensOfOneDevice) {
   const ReferenceCases cases = read_reference_cases("llama");
   const auto drawn = tokens_of(generate_in({}, cases.folder, {sampled()})[0]);
@@ -211,7 +211,7 @@ TEST(Generate, C5TensorParallelRanksGiveTheTokensOfOneDevice) {
   });
 }
 
-// A model of one's own, whose policy knows nothing of caches: the next token is the last two's sum.
+// A custom model whose policy does not support caches: the next token is the sum of the last two.
 struct SummingImpl : torch::nn::Module {
   SummingImpl() {
     table = register_module("table", nn::Embedding(10, 10));
@@ -242,7 +242,8 @@ TEST(Generate, APolicyWithoutACacheComputesFullTexts) {
   EXPECT_EQ(tokens_of(got), (std::vector<TokenIds>{{2, 3, 5, 8, 3}, {3, 1, 4, 5, 9}, {4, 8, 2, 0, 2}}));
 }
 
-// Whatever way tokens are chosen in, the prompt and the step are named; nothing is said for a token in its stead.
+// For every way of choosing tokens, the error names the
+// prompt and the step, and no token is generated instead.
 TEST(Generate, LogitsThatAreNoNumbersAreRefused) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   for (const double poison : {std::nan(""), kInfinite})
@@ -260,7 +261,7 @@ TEST(Generate, LogitsThatAreNoNumbersAreRefused) {
       materialize(*model, 1);
       {
         const torch::NoGradGuard no_grad;
-        model->named_parameters()["wte.weight"][13].fill_(poison);  // of the second prompt alone
+        model->named_parameters()["wte.weight"][13].fill_(poison);  // only in the second prompt
       }
       try {
         generate(*model, {{1, 2}, {4, 13, 5}, {3}}, options);
@@ -288,7 +289,7 @@ TEST(Generate, ARankWhoseColumnsAreNoNumbersIsNamed) {
       Booster booster{std::unique_ptr<Plugin>(plugin)};
       auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());
       const torch::NoGradGuard no_grad;
-      if (world.rank() == 3)  // the last stage's second columns: token 13
+      if (world.rank() == 3)  // the second columns of the last stage: token 13
         boosted.model->module().named_parameters()["lm_head.weight"][3].fill_(std::nan(""));
       generate(boosted, *plugin, {{1, 2}, {4, 5}}, {.max_new_tokens = 3, .sample = sample});
     });
@@ -303,7 +304,7 @@ struct Refused {
   GenerationOptions options;
   std::vector<TokenIds> prompts;
   int code;
-  const char* part;  // of the message
+  const char* part;  // part of the error message
 };
 
 TEST(Generate, RefusesWhatCannotBe) {
@@ -398,7 +399,8 @@ TEST(Generate, DefaultsOfADirectory) {
   EXPECT_EQ(options.early_stopping, EarlyStopping::kNever);
   scratch.write("generation_config.json", R"({"temperature": "hot"})");
   EXPECT_THROW(generation_defaults(scratch.path()), InputError);
-  // What would change the tokens is not passed over; as transformers writes it when it is off, it is.
+  // Keys that would change the tokens are not ignored. They may
+  // have the value that transformers writes when they are off.
   scratch.write("generation_config.json",
                 R"({"no_repeat_ngram_size": 0, "typical_p": 1.0, "num_beam_groups": 1, "suppress_tokens": null,
                     "bad_words_ids": [], "renormalize_logits": false, "forced_bos_token_id": null, "use_cache": true})");

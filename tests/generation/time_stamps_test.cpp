@@ -1,4 +1,4 @@
-// Which times may follow a Whisper's tokens, of scores worked out by hand, and the texts between times.
+// The times that may follow Whisper's tokens, for scores computed by hand, and the text between times.
 #include "gantry/generation/time_stamps.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,8 @@ Tokens allowed(const torch::Tensor& row) {
   return tokens;
 }
 
-// What can follow a text whose scores are such for words and marks, and such for each time.
+// The tokens that may follow `text` if words and marks
+// have the score `word`, and times have the score `time`.
 Tokens following(const TokenIds& text, double word = 0, double time = -9) {
   torch::Tensor scores = torch::full({1, 12}, word, torch::kFloat32);
   scores.narrow(1, 8, 4).fill_(time);
@@ -37,7 +38,7 @@ TEST(TimeStamps, ATextBeginsWithOneThatIsNotLate) { EXPECT_THAT(following({}), E
 TEST(TimeStamps, ComeInPairsButForTheLast) {
   EXPECT_THAT(following({8}), ElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_THAT(following({8, 1}), ElementsAre(0, 1, 2, 3, 4, 5, 6, 9, 10, 11));
-  EXPECT_THAT(following({8, 1, 9}), ElementsAre(5, 6, 9, 10, 11));  // its twin, or the end
+  EXPECT_THAT(following({8, 1, 9}), ElementsAre(5, 6, 9, 10, 11));  // the second time of a pair, or the end
   EXPECT_THAT(following({8, 1, 9, 9}), ElementsAre(0, 1, 2, 3, 4, 5, 6));
 }
 
@@ -51,7 +52,7 @@ TEST(TimeStamps, DoNotFall) {
 TEST(TimeStamps, TogetherTheyMayBeLikelierThanAnyWord) {
   EXPECT_THAT(following({8, 1}, 2, 0.90), ElementsAre(0, 1, 2, 3, 4, 5, 6, 9, 10, 11));
   EXPECT_THAT(following({8, 1}, 2, 0.91), ElementsAre(9, 10, 11));
-  EXPECT_THAT(following({8, 1, 10, 10, 2}, 2, 1.99), ElementsAre(0, 1, 2, 3, 4, 5, 6, 11));  // one alone
+  EXPECT_THAT(following({8, 1, 10, 10, 2}, 2, 1.99), ElementsAre(0, 1, 2, 3, 4, 5, 6, 11));  // a single time
 }
 
 TEST(TimeStamps, RowsKeepToTheirOwnTexts) {

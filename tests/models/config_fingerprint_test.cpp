@@ -1,4 +1,4 @@
-// Which keys of a model's configuration decide what it computes.
+// The keys of a model's configuration that decide what the model computes.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -26,7 +26,7 @@ TEST(DecidingKeys, AreTheSameForTheSameFunction) {
            {"gpt2", R"({"resid_pdrop": 0.5, "torch_dtype": "float16"})",
             R"({"initializer_range": 1, "eos_token_id": 3, "use_cache": false, "model_type": "gpt2"})"},
            {"bert", R"({"pad_token_id": 1, "hidden_dropout_prob": 0.3})", R"({"architectures": ["BertForMaskedLM"]})"},
-           // The two spellings of rotary positions; how long the context may be.
+           // The two spellings of rotary positions; the context length does not matter.
            {"llama", R"({"rope_theta": 5e5, "max_position_embeddings": 64})",
             R"({"rope_parameters": {"rope_type": "default", "rope_theta": 500000}, "num_key_value_heads": 32})"},
            {"llama", R"({"rope_scaling": {"type": "linear", "factor": 2}})",
@@ -45,7 +45,7 @@ TEST(DecidingKeys, DifferWhereEqualShapesComputeSomethingElse) {
            {"llama", "{}", R"({"rope_theta": 5e5})"},
            {"llama", "{}", R"({"rms_norm_eps": 1e-5})"},
            {"llama", "{}", R"({"rope_scaling": {"rope_type": "linear", "factor": 2}})"},
-           // Llama-3's scaling goes by the original length, which is the context's where it is not said.
+           // Llama-3's scaling depends on the original length, which defaults to the context length.
            {"llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 8}, "max_position_embeddings": 64})",
             R"({"rope_scaling": {"rope_type": "llama3", "factor": 8}, "max_position_embeddings": 128})"},
        })

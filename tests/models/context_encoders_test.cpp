@@ -1,5 +1,5 @@
-// Ranks that share the sequences of encoders, and of decoders that read one: the numbers of one rank by each method,
-// with uneven shards of both streams, and those of transformers.
+// Ranks share the sequences of encoders, and of decoders that read one. Every method gives the numbers of one
+// rank, with uneven shards of both streams, and those of transformers.
 #include <gtest/gtest.h>
 
 #include "family_case.h"
@@ -16,8 +16,8 @@ Parallelism sharing(const std::string& method, int context, Layout others = {}, 
   return how;
 }
 
-// Layouts with each method over two and three ranks, alone and with each other axis. A call returns every third one, in
-// turn; under GANTRY_LONG=1 all of them.
+// Layouts with each method over two and three ranks, alone and with each other axis. Each call returns every
+// third layout, in turn; under GANTRY_LONG=1 it returns all.
 std::vector<Parallelism> sharing_layouts() {
   std::vector<Parallelism> all{sharing("ulysses_ring", 4)};
   for (const char* method : {"all_gather", "ring", "ulysses"}) {
@@ -86,7 +86,7 @@ TEST(ContextEncoders, Electra) {
                        sharing_layouts());
 }
 
-// Windows reach over the borders of ranks in both directions; the mean of all tokens counts no padding.
+// Windows cross the borders of ranks in both directions. The mean over all tokens skips padding.
 TEST(ContextEncoders, ModernBert) {
   for (const char* head : {"ForMaskedLM", "ForSequenceClassification"}) {
     ModelCase what{.family = "modernbert", .layers = 3, .heads = 6, .dropout = 0.1, .tokens = 13, .batches = {4, 3}};
@@ -103,7 +103,7 @@ TEST(ContextEncoders, ModernBertOfDocuments) {
       sharing_layouts());
 }
 
-// Heads of the first token, and of all of them.
+// Heads that read the first token, and heads that read all tokens.
 TEST(ContextEncoders, HeadsOfFullSequences) {
   for (const char* family : {"bert", "roberta", "distilbert", "modernbert"})
     for (const char* head : {"ForSequenceClassification", "ForQuestionAnswering"}) {
@@ -115,7 +115,7 @@ TEST(ContextEncoders, HeadsOfFullSequences) {
     }
 }
 
-// The last token before the padding, on any rank.
+// The last token before the padding may be on any rank.
 TEST(ContextEncoders, LastTokensOfDecoders) {
   for (const char* family : {"llama", "gpt2"}) {
     ModelCase what{.family = family, .layers = 2, .heads = 6, .key_heads = 6, .dropout = 0.1, .tokens = 11};
@@ -127,7 +127,7 @@ TEST(ContextEncoders, LastTokensOfDecoders) {
   }
 }
 
-// A sample's texts are several sequences: a job is refused, as of every policy that states no heads.
+// A sample consists of several sequences. A job is rejected, as for every policy that states no heads.
 TEST(ContextEncoders, ChoicesShareNoSequences) {
   models::BertConfig config{.vocab_size = 31, .hidden_size = 12, .num_hidden_layers = 1, .num_attention_heads = 2};
   config.intermediate_size = 24;

@@ -1,4 +1,5 @@
-// Which case shows which flag of a described decoder. The flags are read from the headers: one that no case has fails.
+// The flags of a described decoder, and the case that shows each of them. The flags are read from the
+// headers: a flag without a case fails.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -65,8 +66,8 @@ OfSpec rotary(bool (*has)(const nn::RotaryOptions&)) {
 
 struct Flag {
   std::string name;
-  OfSpec is_set;         // to what no other case needs
-  const char* shown_by;  // tests/golden/families/..., which transformers made; else one of description_cases()
+  OfSpec is_set;         // whether a decoder description sets the flag
+  const char* shown_by;  // a case of transformers in tests/golden/families, or one of description_cases()
 };
 
 const std::vector<Flag>& flags() {
@@ -244,7 +245,7 @@ const std::vector<Flag>& flags() {
   return all;
 }
 
-// What every case says in its own way; names of modules are files' and checkpoints'.
+// Members that every case sets. Names of modules belong to files and checkpoints.
 const std::set<std::string> kInEveryCase = {
     "AttentionSpec.heads",   "MlpSpec.width",
     "LayerInputsSpec.width", "ExpertsSpec.count",
@@ -257,11 +258,11 @@ const std::set<std::string> kInEveryCase = {
 // Shown by DecoderGrid.HeadsForLabels, since the cases of this table are language models, and by tests/golden/mtp.
 const std::set<std::string> kInOtherCases = {"DecoderSpec.labels", "DecoderSpec.vision", "LayerSpec.mtp",
                                              "DecoderSpec.mtp_loss"};
-// Each value of which is a flag.
+// Members of which each value is a flag.
 const std::set<std::string> kByValue = {"NormSpec.kind", "AttentionSpec.rows", "ExpertsSpec.scores",
                                         "RotaryOptions.type", "RotaryOptions.rows"};
 
-// From behind `begin`'s brace to the one that closes it.
+// The text between the brace after `begin` and the brace that closes it.
 std::string braced(const std::string& text, const std::string& begin) {
   const std::size_t start = text.find(begin + " {");
   EXPECT_NE(start, std::string::npos) << begin;

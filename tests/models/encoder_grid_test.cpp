@@ -1,5 +1,5 @@
-// Encoders, and encoder-decoders: every layout trains as one rank in float64, with dropout and padding, and T5 wherever
-// the pipeline splits it.
+// Encoders and encoder-decoders: every layout trains like one rank in float64, with dropout and padding, and
+// T5 with any split over the pipeline.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-// The corners of a grid: no axis, each alone, and all together; uneven heads, widths and sequences. A call returns
-// every fourth one, in turn; under GANTRY_LONG=1 all of them.
+// The corners of a grid: no axis, each axis alone, and all together, with uneven heads, widths and sequences.
+// Each call returns every fourth layout, in turn; under GANTRY_LONG=1 it returns all.
 std::vector<Parallelism> encoder_layouts() {
   const std::vector<Parallelism> corners = {
       {.layout = {.tensor = 2}},
@@ -80,7 +80,7 @@ TEST(EncoderGrid, ModernBertOfDocuments) {
       encoder_layouts());
 }
 
-// Neither windows nor positions reach into the next document.
+// Neither windows nor positions extend into the next document.
 TEST(PackedEncoders, DocumentsHaveTheLogitsThatTheyHaveAlone) {
   const torch::Tensor ids = (torch::arange(12) * 5 % 23).view({1, 12});
   const std::vector<std::int64_t> lengths = {5, 4, 3};
@@ -160,7 +160,7 @@ TEST(EncoderGrid, RelativeBiasOfEachLayer) {
   expect_layouts_equal({.family = "umt5", .layers = 3, .dropout = 0.1, .batches = {6, 5}}, encoder_layouts());
 }
 
-// Five layers: the encoder lies on three stages, on two, and beside the decoder's first layer.
+// Five layers: the encoder is on three stages, on two, or on a stage with the decoder's first layer.
 TEST(EncoderGrid, T5SplitAnywhere) {
   std::vector<Parallelism> layouts;
   for (const int stages : {2, 3, 4, 5})
@@ -222,7 +222,8 @@ struct PlainModel {
 
 std::vector<PlainModel> plain_models() {
   const torch::Tensor ids = torch::arange(2 * 7).view({2, 7}) * 5 % 23;
-  // One rank of three has the decoder's two tokens in no part, and one is what a bias of one token would fit.
+  // With three ranks, one rank has none of the decoder's two tokens. Another one has a single token, which a
+  // bias of one token would fit too.
   const TensorDict text{{"input_ids", ids}, {"decoder_input_ids", ids.narrow(1, 0, 2).contiguous()}};
   const torch::Tensor waves = torch::sin(torch::arange(2 * 3 * 36, torch::kFloat64));
   return {{"roberta",
@@ -242,7 +243,7 @@ std::vector<PlainModel> plain_models() {
            {{"input_features", waves.view({2, 6, 18})}, {"decoder_input_ids", text.at("decoder_input_ids")}}}};
 }
 
-// Logits of the model's own forward, and gradients of their sum with weights, as a loop of one's own has them.
+// Logits of the model's own forward, and gradients of their weighted sum, as in a custom training loop.
 std::pair<torch::Tensor, TensorDict> plain_step(const PlainModel& what, ProcessGroup* group, bool sequence_parallel) {
   const auto build = [&] {
     const DeferredInit deferred;
@@ -286,7 +287,7 @@ TEST(EncodersInALoopOfOnesOwn, GiveTheNumbersOfOneRank) {
   }
 }
 
-// What the encoder reads of each row, without its padding.
+// The encoder's input tokens of each row, without padding.
 std::vector<TokenIds> encoder_prompts(const std::string& folder) {
   const TensorDict inputs = read_safetensors(folder + "/inputs.safetensors");
   const torch::Tensor& ids = inputs.at("input_ids");
@@ -336,7 +337,8 @@ TEST(PairsGolden, BeamsAndShardsOfSequencesGiveTheTokensOfFullTexts) {
     expect_beams(std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name);
 }
 
-// Transformers' buckets of a query at place 9 of 12 tokens, 8 buckets to a distance of 20: by hand, of the formula.
+// The buckets of transformers for a query at position 9 of 12 tokens, with 8 buckets up to a distance of 20.
+// Computed by hand from the formula.
 TEST(RelativeBuckets, AreOneDistanceEachAndThenGrow) {
   const auto row = [](const models::RelativeBuckets& buckets, std::int64_t query, std::int64_t keys) {
     const torch::Tensor places = torch::arange(keys);
@@ -344,11 +346,12 @@ TEST(RelativeBuckets, AreOneDistanceEachAndThenGrow) {
     return std::vector<std::int64_t>(found.data_ptr<std::int64_t>(), found.data_ptr<std::int64_t>() + keys);
   };
   using Row = std::vector<std::int64_t>;
-  // Both ways: 0 and 1 apart are alone, 2 to 6 share, and so do all from 7 on; keys ahead have four of their own.
+  // Both directions: distances 0 and 1 have a bucket each, 2 to 6 share one, and so do all from 7 on. Keys
+  // after the query have four other buckets.
   EXPECT_EQ(row({true, 8, 20}, 9, 12), (Row{3, 3, 3, 2, 2, 2, 2, 2, 1, 0, 5, 6}));
-  // One way: 0 to 3 are alone.
+  // One direction: distances 0 to 3 have a bucket each.
   EXPECT_EQ(row({false, 8, 20}, 9, 12), (Row{6, 5, 5, 5, 4, 4, 3, 2, 1, 0, 0, 0}));
-  // Of some queries alone, wherever they stand.
+  // A subset of the queries, at any positions.
   const torch::Tensor places = torch::arange(12), some = torch::tensor({10, 2}, torch::kInt64);
   const torch::Tensor full = models::relative_buckets({false, 8, 20}, places, places);
   EXPECT_TRUE(torch::equal(models::relative_buckets({false, 8, 20}, some, places), full.index_select(0, some)));
@@ -381,7 +384,7 @@ TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal_of("pegasus", {{"normalize_before", false}}), HasSubstr("another model than Pegasus"));
 }
 
-// Files of NomicBERT with keys of their own alone.
+// Files of NomicBERT that have only keys of their own.
 TEST(EncoderKeys, OlderFilesAreExportedForTransformers) {
   const json full = models::families()
                         .at("nomic_bert")

@@ -1,4 +1,5 @@
-// The described families against transformers: logits, loss, gradients, greedy tokens, files there and back.
+// The described families compared with transformers: logits,
+// loss, gradients, greedy tokens, and round trips of files.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -217,7 +218,7 @@ TEST(FamilyKeys, WindowsGoByLayer) {
             (Windows{0, 0, 8}));
 }
 
-// docs/models.md: Llama with a cap of its logits, as a family of a program's own.
+// docs/models.md: Llama with a cap on its logits, as a program's own family.
 models::DecoderSpec read_capped(models::ConfigReader& reader) {
   models::DecoderSpec spec = models::read_common(reader, {.hidden = 512, .layers = 8, .heads = 8});
   spec.logit_soft_cap = reader.number("logit_cap", 30, 0, 1e6);

@@ -1,4 +1,5 @@
-// Folders that are not the models that they say: each is refused in one line, with the exit code of what is wrong.
+// Directories whose files contradict the model that they claim to be. Each is rejected in one line, with the
+// exit code of the problem.
 #include <filesystem>
 #include <functional>
 #include <gmock/gmock.h>
@@ -27,7 +28,7 @@ constexpr const char* kIndexOfShards = "model.safetensors.index.json";
 
 std::string folder_of_case(const std::string& family) { return GANTRY_SOURCE_DIR "/tests/golden/families/" + family; }
 
-// Loads it as one rank does.
+// Loads the directory like one rank does.
 void expect_refused(const std::string& folder, int exit_code, const std::string& said) {
   Config config;
   config.model.path = folder;
@@ -55,7 +56,7 @@ struct WrongModel {
 auto with(const char* key, json value) {
   return [key, value = std::move(value)](json& keys, TensorDict&) { keys[key] = value; };
 }
-auto shorter(const char* name) {  // by a row
+auto shorter(const char* name) {  // by one row
   return [name](json&, TensorDict& tensors) {
     const torch::Tensor full = tensors.at(name);
     tensors.set(name, full.narrow(0, 0, full.size(0) - 1).contiguous());
@@ -153,7 +154,7 @@ TEST(HostileFolders, OfExperts) {
         "e_score_correction_bias: the tensor has the shape"}});
 }
 
-// T5 in shards, whose second one and whose index are changed.
+// T5 in shards, with changes to the second shard or to the index.
 TEST(HostileFolders, OfShardsAndTheirIndex) {
   const std::string from = folder_of_case("t5");
   const auto refused =

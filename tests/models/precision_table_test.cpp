@@ -1,5 +1,5 @@
-// Every family in every precision: masks, padding, recomputation, dropout, ties, layouts, and texts continued from
-// prompts of unequal lengths. Against one rank of the same precision, and against float64.
+// Every family in every precision: masks, padding, recomputation, dropout, ties, layouts, and generation from
+// prompts of unequal lengths. Compared with one rank in the same precision, and with float64.
 #include <functional>
 #include <gtest/gtest.h>
 #include <map>
@@ -16,8 +16,9 @@
 namespace gantry::testing {
 namespace {
 
-// How far apart results may lie: of one precision in two layouts, and of that precision from float64. Losses and norms
-// relative to themselves, gradients by the norm of their difference, scores as parts of their range.
+// Tolerances: between two layouts in one precision, and between this precision
+// and float64. They are relative for losses and norms. For gradients they apply
+// to the norm of the difference, and for scores to fractions of their range.
 struct Precision {
   const char* name;
   double loss, gradients, from_float64, scores;
@@ -67,8 +68,8 @@ void check_training(ModelCase what) {
   }
 }
 
-// T5's initial embedding is of 1, whose gradients leave float16's range where the loss is scaled.
-// gelu has no kink: the gradient of relu near 0 depends on the rounding of its input.
+// With T5's default initializer_factor of 1, gradients exceed float16's range once the loss is scaled. gelu
+// has no kink: the gradient of relu near 0 depends on the rounding of its input.
 constexpr const char* kSmallT5 = R"({"initializer_factor": 0.3, "feed_forward_proj": "gelu"})";
 
 class PrecisionTable : public ::testing::TestWithParam<std::tuple<const char*, bool, double>> {};
@@ -98,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(All, PrecisionTable,
                                   (std::get<2>(info.param) > 0 ? "WithDropout" : "");
                          });
 
-// Every head of an encoder, and the axes that the table has not.
+// All heads of an encoder, and the axes that the table above does not cover.
 TEST(EncodersInLowPrecision, HeadsAndAxes) {
   std::vector<ModelCase> cases;
   for (const char* family : {"t5", "vit", "whisper", "modernbert", "bart"}) cases.push_back({.family = family});
@@ -112,7 +113,7 @@ TEST(EncodersInLowPrecision, HeadsAndAxes) {
     what.optimizer = "sgd";
     what.lr = 0.1;
     if (what.family == "t5") what.keys = kSmallT5;
-    const int context = what.head == "ForMultipleChoice" ? 1 : 2;  // whose samples are several texts
+    const int context = what.head == "ForMultipleChoice" ? 1 : 2;  // its samples have several sequences
     for (const Precision& precision : {kPrecisions[2], kPrecisions[3]}) {
       what.precision = precision.name;
       const CaseResult one = run_case(what, {});
@@ -155,7 +156,8 @@ std::shared_ptr<torch::nn::Module> one_device(const Config& config) {
   return model;
 }
 
-// What one sequence's text is to its model, with the tokens that were chosen; and how many were there before them.
+// The model's input for one sequence with its generated
+// tokens, and the number of tokens before the generated ones.
 using WholeText = std::function<std::pair<TensorDict, std::int64_t>(const GeneratedSequence&)>;
 
 torch::Tensor row_of_ids(TokenIds tokens, const TokenIds& more) {
@@ -176,7 +178,8 @@ WholeText whole_text(const std::string& family, const std::vector<TokenIds>& pro
   };
 }
 
-// How far each chosen token's score lies below the best one's in float64, at most; of the scores' range.
+// The largest gap in float64 between the best score and the
+// score of the chosen token, as a fraction of the scores' range.
 double worst_choice(torch::nn::Module& exact, const WholeText& text, const std::vector<GeneratedSequence>& sequences) {
   const torch::NoGradGuard no_grad;
   const StageModule stage(exact.shared_from_this(), policy_for(exact), {{0, 2}});
@@ -199,7 +202,7 @@ TEST_P(GenerationTable, UnequalPromptsInEveryLayout) {
   const auto& [family, precision] = GetParam();
   std::vector<TokenIds> prompts = {{5, 17, 42, 8, 9}, {7}, {10, 3, 46, 23, 11, 20, 9}, {13, 2}};
   TensorDict sounds;
-  if (std::string(family) == "whisper") {  // whose texts begin with the start token alone
+  if (std::string(family) == "whisper") {  // its sequences begin with the start token alone
     sounds.set("input_features", torch::sin(torch::arange(4 * 4 * 12, torch::kFloat64)).view({4, 4, 12}));
     prompts.clear();
   }

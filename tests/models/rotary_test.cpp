@@ -1,4 +1,4 @@
-// Rotary embeddings beside the formulas of their authors, by hand.
+// Rotary embeddings compared with their authors' formulas, by hand.
 #include "gantry/nn/rotary.h"
 
 #include <cmath>
@@ -9,7 +9,8 @@
 namespace gantry::testing {
 namespace {
 
-// Of a head that is (1, 0) in each pair, turned at `place`: cosines, then sines.
+// Rotates a head that is (1, 0) in each pair by the position
+// `place`. The result must be the cosines, then the sines.
 void expect_turned(nn::Rotary& rotary, std::int64_t place, std::int64_t length, const std::vector<double>& frequencies,
                    double factor) {
   const auto pairs = static_cast<std::int64_t>(frequencies.size());
@@ -23,7 +24,8 @@ void expect_turned(nn::Rotary& rotary, std::int64_t place, std::int64_t length, 
   }
 }
 
-// Factors for each pair, by the text's length; sqrt(1 + ln(factor) / ln(original length)) for cosine and sine.
+// The factor of each pair depends on the sequence's length. Cosine and sine are multiplied by
+// sqrt(1 + ln(factor) / ln(original length)).
 TEST(Rotary, LongropeChoosesItsFactorsByTheLengthOfTheText) {
   nn::Rotary rotary(6, {.theta = 100,
                         .type = "longrope",

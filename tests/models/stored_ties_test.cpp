@@ -1,4 +1,4 @@
-// Files that store tied tensors: with values of their own these are used, as transformers uses them.
+// Files that store tied tensors with different values: each value is used, as in transformers.
 #include <filesystem>
 #include <functional>
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ torch::Tensor rows_reversed(const torch::Tensor& tensor, double factor) {
   return (tensor.flip(0) * factor).contiguous();
 }
 
-// T5's tables: a factor of 0 is the shared table as it was.
+// T5's tables. A factor of 0 copies the shared table unchanged.
 auto tables(std::map<std::string, double> factors) {
   return [factors = std::move(factors)](TensorDict& tensors) {
     const torch::Tensor table = tensors.take("shared.weight");

@@ -1,5 +1,5 @@
-// Whisper's texts against transformers': greedy and beams, with forced, suppressed and stop tokens, with caches and by
-// whole texts, in many layouts; and what is refused.
+// Whisper's generated text compared with transformers: greedy and beams, with forced, suppressed and stop
+// tokens, with caches and from full sequences, in many layouts. Also rejected calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -20,7 +20,8 @@ TensorDict sounds() {
   return {{"input_features", read_safetensors(kWhisperCase + "/inputs.safetensors").at("input_features")}};
 }
 
-// The cases of transformers, and families/whisper/generate.json, whose texts begin with the start token alone.
+// The cases of transformers, and families/whisper/generate.json,
+// whose sequences begin with the start token alone.
 std::vector<GenerationJob> whisper_jobs(bool is_cached, std::vector<json>& tokens) {
   std::vector<GenerationJob> jobs = {{.name = "families",
                                       .prompts = {},
@@ -59,7 +60,7 @@ TEST(WhisperGeneration, HasTheTokensOfTransformers) {
   }
 }
 
-// Texts that begin with prompts of their own, of unequal lengths, go on as each does by itself.
+// Sequences with prompts of unequal lengths get the same tokens together as each one alone.
 TEST(WhisperGeneration, PromptsOfUnequalLengthsGoOnAlone) {
   const std::vector<TokenIds> prompts = {{2}, {2, 5, 9}, {2, 11}, {2, 7, 8, 9}};
   const TensorDict all = sounds();

@@ -1,5 +1,5 @@
-// Whisper's languages, which are detected, and its times, against transformers' generate() by the same
-// generation_config.json; and what a file can't be asked for.
+// Whisper's detected languages and its time stamps, compared with transformers' generate() with the same
+// generation_config.json. Also requests that the file does not support.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -26,7 +26,7 @@ GenerationOptions speech_options(const std::string& keys, const SpeechChoice& as
 
 struct SpeechCase {
   GenerationJob job;
-  json begin, tokens;  // of each text, as transformers has them
+  json begin, tokens;  // per sequence, from transformers
 };
 
 std::vector<SpeechCase> speech_cases(bool is_cached) {
@@ -40,7 +40,7 @@ std::vector<SpeechCase> speech_cases(bool is_cached) {
   return cases;
 }
 
-// The language that transformers' text begins with, where it was detected.
+// The language with which transformers' sequence begins; empty if it has none.
 std::string expected_language(const SpeechCase& one, std::size_t text) {
   for (const auto& [name, token] : one.job.options.languages)
     if (one.begin[text].size() > 1 && one.begin[text][1] == token) return name;
@@ -96,7 +96,8 @@ TEST(WhisperSpeech, AChoiceTakesThePlaceOfTheFiles) {
   got = speech_options(keys_with_tables(R"("return_timestamps": true)"), {.language = "en", .time_stamps = false});
   EXPECT_EQ(got.begin_tokens, (Tokens{9, 20, 30}));
   EXPECT_FALSE(got.time_stamps.has_value());
-  // Time stamps take "no times" away where forced tokens end with it; a language of a file without any is left out.
+  // With time stamps, a final "no times" is removed from the forced
+  // tokens. A file without languages gets no language token.
   EXPECT_EQ(speech_options(R"({"forced_decoder_ids": [[1, 4], [2, 30]], "no_timestamps_token_id": 30,
                               "eos_token_id": 25, "return_timestamps": true})")
                 .begin_tokens,

@@ -1,4 +1,4 @@
-// Tensor-parallel layers against dense ones, in float64.
+// Tensor-parallel layers compared with dense ones, in float64.
 #include <gtest/gtest.h>
 
 #include <torch/nn/functional/loss.h>

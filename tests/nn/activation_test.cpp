@@ -1,4 +1,5 @@
-// Activations against values of transformers 5.23.0 (tests/golden/hub/activations.json), and their gradients.
+// Activations compared with values of transformers 5.23.0
+// (tests/golden/hub/activations.json), and their gradients.
 #include "gantry/nn/activation.h"
 
 #include <fstream>
@@ -31,7 +32,7 @@ TEST(Activations, HaveTheValuesAndGradientsOfTransformers) {
   }
 }
 
-// SiLU and GELU have a backward of their own, which the other activations do not.
+// SiLU and GELU have their own backward; the other activations do not.
 TEST(Activations, GateValuesAsTheProductDoes) {
   for (const auto& name : nn::activation_names()) {
     SCOPED_TRACE(name);
@@ -51,7 +52,7 @@ TEST(Activations, GateValuesAsTheProductDoes) {
   }
 }
 
-// All others of transformers' table have weights of their own.
+// All other activations of transformers' table have weights.
 TEST(Activations, AreAllWithoutWeights) {
   const nlohmann::json all = stored_activations();
   EXPECT_EQ(all["values"].size(), nn::activation_names().size());

@@ -1,4 +1,5 @@
-// LibTorch's kernels of attention: by which one a block is computed, and that blocks add up to the whole.
+// LibTorch's attention kernels: the choice of the kernel
+// for a block, and that blocks add up to the full result.
 #include "gantry/nn/attention_kernels.h"
 
 #include <cmath>
@@ -32,8 +33,8 @@ TEST(AttentionKernels, AreChosenByWhatIsAsked) {
   const nn::ByKeyHead shared({0, 4, 4}, {0, 2, 2});
   const auto full = choice_of(3, 5, 8, false, shared);
   EXPECT_EQ(full.kernel, Kernel::kFlashOfCpu);
-  EXPECT_TRUE(full.grouped);  // no key head is copied
-  // Heads 1 to 4 of 6, three to a key head: a part of each of two key heads' own.
+  EXPECT_TRUE(full.grouped);  // no KV head is copied
+  // Heads 1 to 4 of 6, with three per KV head: a part of the heads of two KV heads.
   const auto apart = choice_of(3, 5, 8, false, nn::ByKeyHead({1, 4, 6}, {0, 2, 2}));
   EXPECT_EQ(apart.kernel, Kernel::kFlashOfCpu);
   EXPECT_FALSE(apart.grouped);
@@ -88,7 +89,8 @@ TEST(AttentionKernels, NarrowerValuesStoreNoScores) {
   is.expect_equal({.causal = true}, torch::ones({is.tokens, is.tokens}, torch::kBool).triu(1));
 }
 
-// The first queries see no key: the mean of all values, without gradients of queries and keys.
+// The first queries see no key. Their output is the mean
+// of all values, without gradients of queries and keys.
 TEST(AttentionKernels, QueriesAfterNoKeyHaveTheGradientsOfProducts) {
   for (const std::int64_t value : {NarrowerValues().value, NarrowerValues().size}) {
     const NarrowerValues is{.value = value};
@@ -98,7 +100,7 @@ TEST(AttentionKernels, QueriesAfterNoKeyHaveTheGradientsOfProducts) {
   }
 }
 
-// A part of the heads that share a key head: gradients of both are summed up.
+// Also a part of the heads that share a KV head. Their gradients are added up.
 TEST(AttentionKernels, SharedKeyHeadsGiveTheProductsOfCopies) {
   const auto wave = [](std::int64_t heads, std::int64_t rows, std::int64_t columns) {
     return torch::sin(torch::arange(2 * heads * rows * columns, torch::kFloat64)).view({2, heads, rows, columns});

@@ -1,4 +1,5 @@
-// Losses of logits that are not computed in full, against those of full logits: loss and gradients in float64.
+// Losses of logits that are not computed in full, compared
+// with those of full logits: loss and gradients in float64.
 #include "gantry/nn/deferred_logits.h"
 
 #include <gtest/gtest.h>
@@ -145,7 +146,7 @@ void note_outputs(const at::RecordFunction& function, at::ObserverContext*) {
       largest_bytes = std::max(largest_bytes, output.toTensor().nbytes());
 }
 
-// By the outputs of all operators. The limit is the default one; the logits are 40 MB.
+// Measured by the outputs of all operators. The limit is the default one; the logits are 40 MB.
 TEST(DeferredLogits, NoTensorIsLargerThanTheLimit) {
   constexpr std::int64_t kTokens = 100, kWords = 50000;
   nn::Linear head(torch::nn::LinearOptions(4, kWords).bias(false));

@@ -1,4 +1,5 @@
-// What is computed beside experts on other ranks runs while rows travel: forward and backward, as an order of events.
+// Work next to experts on other ranks runs while their rows are in flight. Forward and backward are checked
+// as orders of events.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <utility>
@@ -22,13 +23,13 @@ std::unique_ptr<at::ObserverContext> note_communication(const at::RecordFunction
   const std::string name = function.name();
   if (!events_of_thread) return nullptr;
   if (name == "gantry::all_to_all") events_of_thread->emplace_back("all_to_all");
-  // Groups that stand on others wait for theirs within it.
+  // A group that wraps another one waits for the inner group within its own wait.
   if (name == "gantry::wait" && (events_of_thread->empty() || events_of_thread->back() != "wait"))
     events_of_thread->emplace_back("wait");
   return nullptr;
 }
 
-// What this thread communicates, and what else is added.
+// Records the communication of this thread, and events that the test adds.
 class NotedEvents {
  public:
   NotedEvents() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&note_communication))) {

@@ -1,4 +1,5 @@
-// Experts on other ranks: both dispatchers against all experts in one place, for uneven numbers of experts and tokens.
+// Experts on other ranks: both dispatchers compared with all
+// experts on one rank, for uneven numbers of experts and tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,9 +20,9 @@ constexpr std::int64_t kSize = 6;
 struct SpreadCase {
   int ranks = 2;
   std::int64_t experts = 5, used = 2;
-  std::vector<std::int64_t> samples;  // of each rank
+  std::vector<std::int64_t> samples;  // number of samples per rank
   bool interleaved = false;
-  int favourite = -1;  // every token goes to this one too
+  int favourite = -1;  // an expert that every token also chooses
 };
 
 struct SpreadBlock : torch::nn::Module {
@@ -60,7 +61,7 @@ double apart(const torch::Tensor& one, const torch::Tensor& other) {
   return one.numel() == 0 ? 0 : (one - other).abs().max().item<double>();
 }
 
-// Rank r has samples of its own; of all together the block on one rank knows everything.
+// Each rank has its own samples. The expected block runs the samples of all ranks on one rank.
 void expect_as_on_one_rank(const SpreadCase& how) {
   run_ranks({.data = how.ranks, .expert = how.ranks}, [&](World&, ProcessGroupMesh& mesh) {
     std::int64_t all = 0, first = 0;
@@ -94,7 +95,7 @@ void expect_as_on_one_rank(const SpreadCase& how) {
       EXPECT_LE(apart(router, expected.gradients.at("router.weight")), 1e-12);
       if (dispatch == ExpertDispatch::kAllToAll) by_rows = got;
     }
-    // Run after run the same bits.
+    // A second run is bitwise identical.
     SpreadBlock again(how);
     again.experts->shard(Expert{.partitioned = true}, {mesh, {axis::kExpert}});
     const SpreadOutcome second = outcome_of(again, mine(tokens), mine(factors));

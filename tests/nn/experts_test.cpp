@@ -1,5 +1,5 @@
-// Routers and experts: ties, weights, rows that go to one expert alone, against every expert on every token; a layer of
-// one's own split by Expert{}.
+// Routers and experts: ties, weights, and rows that all go to one expert, compared with every expert on every
+// token. Also a custom layer that is sharded by Expert{}.
 #include "gantry/nn/experts.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using Scores = nn::RouterOptions::Scores;
 
 constexpr std::int64_t kHidden = 6, kExperts = 5, kWidth = 7;
 
-// A layer of one's own.
+// A custom layer.
 struct Block : torch::nn::Module {
   explicit Block(const nn::RouterOptions& options = {.hidden = kHidden, .experts = kExperts, .used = 2},
                  bool interleaved = false)
@@ -40,7 +40,7 @@ struct Block : torch::nn::Module {
   nn::Experts experts;
 };
 
-// Every expert on every token, those that it did not choose with a weight of 0.
+// Applies every expert to every token. Experts that the token did not choose have weight 0.
 torch::Tensor dense(Block& block, const torch::Tensor& tokens) {
   const nn::Routing routing = block.router(tokens);
   const nn::ExpertsOptions& options = block.experts->options;
@@ -127,7 +127,7 @@ TEST(Router, OfEqualScoresTheLowerNumberComesFirst) {
   }
 }
 
-// DeepSeek-V3: the correction chooses and weighs nothing.
+// DeepSeek-V3: the expert bias affects the choice, but not the weights.
 TEST(Router, WeightsAreThoseWithoutTheCorrection) {
   nn::Router router(nn::RouterOptions{.hidden = 1,
                                       .experts = 4,
@@ -155,7 +155,7 @@ TEST(Router, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(refusal({.experts = 4, .groups = 2, .used_groups = 3}), HasSubstr("3 of 2 groups"));
 }
 
-// Gradients are summed in the backward, as for any other module of a plain program.
+// Gradients are reduced in the backward, as for any other module of a plain program.
 TEST(Experts, AreSplitInALayerOfOnesOwn) {
   run_ranks(3, [](World&, ProcessGroupMesh& mesh) {
     for (const bool interleaved : {false, true})

@@ -1,4 +1,4 @@
-// What a forward knows, and the runner of layers, without ranks.
+// The state of a forward, and the runner of layers, without ranks.
 #include "gantry/nn/forward.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ TEST(AddLoss, IsTakenByWhoeverRunsTheForward) {
   EXPECT_EQ(losses.size(), 2u);
   EXPECT_THAT(refusal_of([&] { add_loss("a", x.sum()); }),
               HasSubstr("the loss 'a' would be lost in a forward with gradients"));
-  const torch::NoGradGuard no_grad;  // an evaluation that looks at outputs alone
+  const torch::NoGradGuard no_grad;  // an evaluation that only needs outputs
   add_loss("a", x.sum());
 }
 
@@ -86,7 +86,7 @@ TEST(AddLoss, OfARecomputedPartCountsOnceAndHasItsGradient) {
   EXPECT_TRUE(torch::equal(again.grad(), plain.grad()));
 }
 
-// Three parts; the second leaves what the third alone reads.
+// Three parts. The second one leaves an entry that only the third one reads.
 LayerParts three_parts(int index, Names* ran) {
   const auto note = [ran, index](const char* part) { ran->push_back(std::to_string(index) + part); };
   return {{"a",
@@ -134,7 +134,8 @@ ThreeParts run_three_parts(Recomputation recomputation, std::vector<int> recompu
 
 TEST(RunLayers, PartsOfTheStagesOwnLayersAreRunRecomputedOrNot) {
   const ThreeParts plain = run_three_parts(Recomputation::kNone);
-  EXPECT_THAT(plain.ran, ElementsAre("1a", "1b", "1c", "0a", "0b", "0c"));  // of the second list's two and of the third
+  // Layer 1 of the second list, then layer 0 of the third.
+  EXPECT_THAT(plain.ran, ElementsAre("1a", "1b", "1c", "0a", "0b", "0c"));
   EXPECT_EQ(plain.state.size(), 2u);
   const auto expect_same = [&](const ThreeParts& other) {
     EXPECT_TRUE(torch::equal(other.state.at("x"), plain.state.at("x")));
@@ -211,7 +212,7 @@ TEST(Tokens, CountPositionsInEachDocumentUnlessTheBatchSaysThem) {
   EXPECT_FALSE(StageContext::full(1, batch)->tokens().positions.defined());
 }
 
-// Documents one after the other are as each alone, with padding too.
+// Packed documents give the results of each document alone, with padding too.
 TEST(Attention, DocumentsSeeThemselvesAlone) {
   const torch::Tensor x = torch::sin(torch::arange(2 * 7 * 4, torch::kFloat64)).view({1, 2, 7, 4});
   const torch::Tensor documents = torch::tensor({{0, 0, 0, 1, 1, 1, 1}});

@@ -1,4 +1,4 @@
-// Experts' products at once and one by one: which is chosen, and that both give the same numbers.
+// Matrix multiplications of experts, grouped or one by one: the choice, and that both give the same numbers.
 #include "gantry/nn/grouped_products.h"
 
 #include <gmock/gmock.h>
@@ -50,14 +50,14 @@ struct ProductCase {
 };
 
 struct ProductOutcome {
-  torch::Tensor output, input, weight, bias;  // and gradients
+  torch::Tensor output, input, weight, bias;  // the last three: also their gradients
 };
 
 torch::Tensor product_wave(const std::vector<std::int64_t>& shape, double step) {
   return sines(shape, step).to(torch::kFloat);
 }
 
-// Twice, as two microbatches add to each other.
+// Runs twice, so that gradients accumulate as for two microbatches.
 ProductOutcome products_of(const ProductCase& how, GroupedProducts products) {
   constexpr std::int64_t kIn = 8, kOut = 12;
   const auto experts = static_cast<std::int64_t>(how.counts.size());
@@ -110,7 +110,7 @@ TEST(GroupedProducts, AtOnceAreThoseOneByOne) {
         }
 }
 
-// Gradients of a wider type take them as they are.
+// Gradients of a wider type accumulate products of bfloat16.
 TEST(GroupedProducts, AddIntoWiderGradients) {
   const torch::Tensor a = product_wave({6, 8}, 1.3).to(torch::kBFloat16),
                       b = product_wave({6, 16}, 0.7).to(a.options());

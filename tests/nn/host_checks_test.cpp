@@ -1,5 +1,5 @@
-// Modules and losses look at no number that lies on a device; what the host knows of it they check there. The meta
-// device stands for one: whoever reads its numbers fails.
+// Modules and losses read no data of a device. If the host has a copy of the data, they check it there. The
+// meta device stands for the device, because reading its data fails.
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"

@@ -1,4 +1,4 @@
-// What is kept of a continued text: the right tokens, in memory that is taken once.
+// The cache of a sequence that is continued: it has the right tokens, and allocates its memory once.
 #include "gantry/nn/key_value_cache.h"
 
 #include <gtest/gtest.h>
@@ -11,14 +11,14 @@ namespace {
 
 using nn::KeyValueCache;
 
-// [2 samples, 3 heads, tokens, 4]: every entry says its sample and token.
+// [2 samples, 3 heads, tokens, 4]: every entry encodes its sample and token.
 torch::Tensor tokens_from(std::int64_t first, std::int64_t count) {
   const torch::Tensor tokens = torch::arange(first, first + count, torch::kFloat64).view({1, 1, count, 1});
   const torch::Tensor samples = 1000 * torch::arange(2, torch::kFloat64).view({2, 1, 1, 1});
   return (tokens + samples).expand({2, 3, count, 4}).contiguous();
 }
 
-// What is in sight must be tokens first ... of the first sample.
+// The visible tokens must be `count` tokens from `first` on.
 void expect_in_sight(const torch::Tensor& seen, std::int64_t first, std::int64_t count) {
   ASSERT_EQ(seen.size(2), count);
   EXPECT_TRUE(torch::equal(seen, tokens_from(first, count)));
@@ -35,7 +35,7 @@ TEST(KeyValueCache, TakesMemoryOnceWhereTheLengthIsKnown) {
     expect_in_sight(-seen.second, 0, token + 1);
     EXPECT_EQ(seen.first.data_ptr(), memory) << token;
   }
-  // One more than was expected: more memory, the same tokens.
+  // One token more than expected: more memory, the same tokens.
   expect_in_sight(cache.append(tokens_from(10, 1), tokens_from(10, 1)).first, 0, 11);
   EXPECT_EQ(cache.tokens(), 11);
 }
@@ -46,7 +46,8 @@ TEST(KeyValueCache, AWindowTakesRoomForTwoOnceAndKeepsWhatItSees) {
     KeyValueCache cache(1000);
     cache.append(tokens_from(0, prompt), tokens_from(0, prompt), kWindow);
     const std::int64_t capacity = cache.capacity();
-    EXPECT_EQ(capacity, prompt <= 2 * kWindow ? 2 * kWindow : 64) << prompt;  // more is taken in steps of 64
+    // Larger sizes are allocated in steps of 64.
+    EXPECT_EQ(capacity, prompt <= 2 * kWindow ? 2 * kWindow : 64) << prompt;
     const void* memory = nullptr;
     for (std::int64_t token = prompt; token < prompt + 40; ++token) {
       const auto [keys, values] = cache.append(tokens_from(token, 1), tokens_from(token, 1), kWindow);

@@ -1,4 +1,5 @@
-// Recomputation in a plain loop against the same run without it, and attention's masks in every precision.
+// Recomputation in a plain loop compared with the same run
+// without it, and attention's masks in every precision.
 #include "gantry/nn/recompute.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ nn::Dropout dropout_named(const std::string& name, double p) {
   return made;
 }
 
-// Two dropouts about a linear layer, and attention with dropout of its own.
+// Two dropouts around a linear layer, and attention with its own dropout.
 struct Part {
   Part() {
     layer->to(torch::kFloat64);
@@ -57,7 +58,8 @@ void expect_same(const Tensors& expected, const Tensors& actual) {
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(expected[i], actual[i])) << i;
 }
 
-// What dropout draws outside a step counts up on each thread, so a thread of its own begins anew.
+// Outside of a step, each thread counts the random states of
+// dropout itself, so a new thread starts from the first one.
 template <class F>
 auto on_new_thread(F make) {
   decltype(make()) made;
@@ -67,7 +69,7 @@ auto on_new_thread(F make) {
 
 TEST(Recompute, DropoutInAPlainLoopDrawsTheSameMasksInBothForwards) {
   const Tensors expected = pass([](Part& part, const torch::Tensor& x) {
-    const ForwardScope scope({.random = RandomContext{.step = 0}});  // the first that a thread draws
+    const ForwardScope scope({.random = RandomContext{.step = 0}});  // the first random state of a thread
     return part.forward(x);
   });
   const Tensors actual = on_new_thread([] {
@@ -81,7 +83,8 @@ TEST(Recompute, DropoutInAPlainLoopDrawsTheSameMasksInBothForwards) {
 TEST(Recompute, AttentionAloneInAPlainLoopDrawsItsMaskAgain) {
   Part part;
   const ForwardScope selective({.recomputes_attention = true});
-  // With values of one the output is the mask's row sums: linear in the values, so its gradient says which were kept.
+  // With values of one, the output is the mask's row sums. It is linear in the values, so the gradient shows
+  // which entries were kept.
   torch::Tensor values = torch::ones({1, 1, 4, 2}, torch::kFloat64).requires_grad_();
   const torch::Tensor same = torch::zeros({1, 1, 4, 2}, torch::kFloat64);
   const torch::Tensor out = nn::attention(same, same, values, {0, 1, 1}, {0, 1, 1}, {}, *part.inside);
@@ -127,7 +130,7 @@ TEST(Recompute, SeveralOutputsGiveTheirGradientsTogether) {
   EXPECT_TRUE(torch::equal(a.grad(), b.grad()));
 }
 
-// The first layer behind a frozen embedding: no input requires a gradient, the parameters do.
+// The first layer after a frozen embedding: no input requires a gradient, but the parameters do.
 TEST(Recompute, ParametersTrainWhereNoInputNeedsAGradient) {
   const Part plain, again;
   torch::Tensor x = wave({2, 6});
@@ -150,8 +153,8 @@ TEST(Recompute, ParametersTrainWhereNoInputNeedsAGradient) {
   EXPECT_FALSE(nn::recompute([&](const Tensors& in) { return second(in[0]); }, {x}).requires_grad());
 }
 
-// Rows: a text of three tokens behind two of padding, whose queries see no key at all, and one without padding. Scores
-// are large, so that in float16 the mask's number and a score together lie outside the type.
+// One row has three tokens after two of padding, whose queries see no key at all. The other row has no
+// padding. Scores are large, so that in float16 the sum of the mask's value and a score exceeds the range.
 TEST(Attention, MasksInEveryPrecision) {
   const torch::Tensor keep = torch::tensor({{0, 0, 1, 1, 1}, {1, 1, 1, 1, 1}}).to(torch::kBool);
   const auto run = [&](torch::ScalarType type, bool causal, double dropout) {

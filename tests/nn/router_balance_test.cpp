@@ -1,4 +1,4 @@
-// What routers add to the loss and count, in closed form: padding has no part in it.
+// Router losses and counts of chosen experts, compared with closed forms: padding does not count.
 #include "gantry/nn/router_balance.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kBalanced = 4, kUsed = 2;
 
-// experts / used * sum over experts of (share of the tokens that chose it) * (mean probability of it).
+// experts / used * sum over experts of (share of the tokens that chose it) * (its mean probability).
 double unevenness_of(const torch::Tensor& logits) {
   const torch::Tensor probabilities = logits.softmax(-1);
   const torch::Tensor ids = std::get<1>(probabilities.topk(kUsed, -1));

@@ -1,4 +1,4 @@
-// Messages of split layers in pieces of rows: values and gradients are those of one message, for any sizes.
+// Messages of sharded layers in pieces of rows give the values and gradients of one message, for any sizes.
 #include <gtest/gtest.h>
 
 #include "counting_group.h"
@@ -17,7 +17,7 @@ nn::Linear split_layer(std::int64_t in, std::int64_t out, const ShardStyle& styl
   return made;
 }
 
-// Of two layers, the first split by columns and the second by rows, and of what is between the gathers and sums.
+// Two layers, the first sharded by columns and the second by rows, with an operation between them.
 struct Pair {
   nn::Linear up{nullptr}, down{nullptr};
 
@@ -25,7 +25,7 @@ struct Pair {
       : up(split_layer(6, 11, Column{.input = border}, group)),
         down(split_layer(11, 5, Row{.output = border}, group)) {}
 
-  // Output and all gradients.
+  // Returns the output and all gradients.
   std::vector<torch::Tensor> results(const torch::Tensor& input, int pieces, std::int64_t length = 0) {
     const ForwardScope scope({.random = RandomContext{.sequence_length = length}, .tensor_pieces = pieces});
     const torch::Tensor leaf = input.detach().clone().requires_grad_();
@@ -59,7 +59,7 @@ TEST(RowPieces, SumsOfAnyNumberOfRowsAreTheSame) {
   });
 }
 
-// Ranks have 3, 2 and 2 tokens of a sequence of 7, and 1, 1 and none of one of 2.
+// Ranks have 3, 2 and 2 tokens of a sequence of 7, or 1, 1 and 0 tokens of a sequence of 2.
 TEST(RowPieces, PartsOfSequencesAreTheSame) {
   run_ranks(3, [](World&, ProcessGroupMesh& mesh) {
     const int rank = mesh["tp"].rank();
@@ -85,7 +85,7 @@ TEST(RowPieces, EachMessageIsAsManyAsAskedFor) {
     CountingGroup group(mesh["tp"]);
     Pair sums(group, std::nullopt);
     sums.results(sines({8, 6}), 4);
-    EXPECT_EQ(group.all_reduces, 4 + 1);  // one of the input's gradient, which the weights' gradients hide
+    EXPECT_EQ(group.all_reduces, 4 + 1);  // one for the input's gradient, overlapped with weight gradients
     Pair parts(group, Shard{0});
     group.all_reduces = 0;
     parts.results(sines({4, 6}), 4, 8);

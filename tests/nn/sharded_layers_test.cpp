@@ -1,5 +1,5 @@
-// What users of the tensor-parallel guides count on beyond equal numbers: attributes that survive, exact slices, how
-// many collectives run and when, and what memory a backward takes.
+// Behaviour that users of tensor parallelism rely on in addition to equal numbers: attributes that survive,
+// exact slices, number and time of collectives, and the memory of a backward.
 #include <gtest/gtest.h>
 
 #include <torch/nn/functional/loss.h>
@@ -80,7 +80,7 @@ TEST(Acceptance, C6FusedProjectionsGiveEachRankItsPartOfEachSegment) {
     std::vector<torch::Tensor> own;
     for (int segment = 0; segment < 3; ++segment) own.push_back(full.narrow(0, 6 * segment + first, size));
     EXPECT_TRUE(torch::equal(split->weight, torch::cat(own)));  // [q_r; k_r; v_r], no contiguous third
-    // Taken apart and put together again to the bit.
+    // Gathering each segment again gives the original bits.
     std::vector<torch::Tensor> segments;
     for (const auto& part : split->weight.detach().split(size)) {
       torch::Tensor out = torch::empty({6, 4}, torch::kFloat64);
@@ -93,7 +93,7 @@ TEST(Acceptance, C6FusedProjectionsGiveEachRankItsPartOfEachSegment) {
 
 TEST(Acceptance, C8PaddedColumnsStayOutOfTheSoftmax) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
-    // 7 words padded to 8 columns: the last one, however large, is not counted.
+    // 7 words padded to 8 columns: the last column does not count, however large it is.
     torch::Tensor full = sines({3, 7}).requires_grad_();
     const torch::Tensor labels = torch::tensor({0, 6, 3});
     const ShardSpec vocabulary = shard(0, 8, 2);
@@ -115,7 +115,8 @@ TEST(Acceptance, E5SequenceParallelPairsGatherOnceAndScatterOnceEachWay) {
     nn::Linear up = linear_of_sines(10, 32), down = linear_of_sines(32, 5);
     up->shard(Column{.input = Shard{0}, .gradient_sum = GradientSum::kAtSync}, group);
     down->shard(Row{.output = Shard{0}, .gradient_sum = GradientSum::kAtSync}, group);
-    // The whole's size is known, as within a boosted step: otherwise the ranks first exchange a number each.
+    // The size of the full sequence is known, as within a boosted
+    // step. Otherwise the ranks first exchange one number each.
     const ForwardScope scope({.random = RandomContext{.sequence_length = 60}});
     torch::Tensor rows = sines({20, 10}).requires_grad_();
     const torch::Tensor out = down(torch::relu(up(rows)));

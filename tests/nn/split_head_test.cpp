@@ -1,4 +1,4 @@
-// A head that is sharded by words, against the full one: loss and gradients in float64.
+// A head that is sharded by words, compared with the full head: loss and gradients in float64.
 #include "gantry/nn/split_head.h"
 
 #include <deque>
@@ -13,7 +13,7 @@
 namespace gantry::testing {
 namespace {
 
-// A place among so many ranks that never communicate.
+// A rank of a group of `size` ranks. Any communication fails the test.
 class Place final : public ProcessGroup {
  public:
   Place(int rank, int size) : rank_(rank), size_(size) {}
@@ -37,7 +37,7 @@ struct HeadCase {
   int ranks = 3;
   std::int64_t words = 29;
   nn::SplitHeadOptions options = {};
-  double inputs = 1;  // are that large
+  double inputs = 1;  // scale of the inputs
   bool bias = false;
 };
 
@@ -54,7 +54,7 @@ void expect_near(const torch::Tensor& expected, const torch::Tensor& actual, dou
   EXPECT_LE((expected - actual).abs().max().item<double>(), tolerance * expected.abs().max().item<double>() + 1e-16);
 }
 
-// Adds the head's and gives this rank's part of the input's.
+// Adds to the head's gradients, and returns this rank's part of the input's gradient.
 torch::Tensor gradients_of(const nn::Linear& head, nn::HeadShare& share, const nn::HeadTotals& totals,
                            const nn::SplitHeadOptions& options, int algorithm) {
   if (algorithm == 1) return nn::head_backward(head, share, totals, 0.3, options);
@@ -135,19 +135,19 @@ TEST(SplitHead, PaddingAndARankOfPaddingAlone) {
   expect_one_heads_numbers(what, 1e-13);
 }
 
-// In bfloat16, of labels that are nearly certain: the published algorithm 2 takes the difference of two nearly equal
-// rows there, and a third of the gradient is wrong (FIELD: 6e-2 at a probability of 0.94, 0.33 at 0.99).
+// In bfloat16, with labels that are nearly certain. There the published algorithm 2 subtracts two nearly
+// equal rows, and a third of the gradient is wrong: 6e-2 at a probability of 0.94, 0.33 at 0.99.
 TEST(SplitHead, KeepsTheGradientsOfConfidentLabelsInBfloat16) {
   torch::manual_seed(5);
   const std::int64_t rows = 64, hidden = 32, words = 300;
   torch::Tensor weight = torch::randn({words, hidden}, torch::kFloat64).to(torch::kBFloat16).to(torch::kFloat64);
   const torch::Tensor labels = torch::randint(words, {rows}, torch::kInt64);
-  // Along its label's row: the probability is about 0.99.
+  // The input points along its label's row: the probability is about 0.99.
   const torch::Tensor input =
       (weight.index_select(0, labels) * 0.5 + 0.05 * torch::randn({rows, hidden}, torch::kFloat64))
           .to(torch::kBFloat16);
   const torch::Tensor leaf = input.to(torch::kFloat64).requires_grad_();
-  // The logits are bfloat16's, so that only the gradient's arithmetic is compared.
+  // The logits have bfloat16 values, so that only the arithmetic of the gradient is compared.
   const torch::Tensor exact = leaf.matmul(weight.t());
   const torch::Tensor rounded =
       exact + (at::mm(input, weight.to(torch::kBFloat16).t()).to(torch::kFloat64) - exact).detach();

@@ -62,20 +62,20 @@ TEST(GradientBuffers, SumsOverReplicasWhateverTheBuckets) {
 
 TEST(GradientBuffers, BucketsSetOutInOneOrderWhenTheyAreReady) {
   run_ranks(Layout{.data = 2}, [](World&, ProcessGroupMesh& mesh) {
-    GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 1});  // a bucket a parameter
+    GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 1});  // one bucket per parameter
     add_gradients(gradients, mesh.coordinate("dp"));
     std::vector<std::size_t> started;
     Profiler profiler(
         {.active = 1, .repeat = 0}, [&](const Profile& profile) { started.push_back(collectives_in(profile)); },
         [&] { mesh.world_group().barrier().wait(); });
-    gradients.parameter_ready(4);  // not watched: nothing is last yet
+    gradients.parameter_ready(4);  // not watched: starts nothing
     profiler.step();
     gradients.watch(true);
-    gradients.parameter_ready(2);  // p4 and p3 go first
+    gradients.parameter_ready(2);  // waits for p4 and p3, which come first
     profiler.step();
     gradients.parameter_ready(4);
     profiler.step();
-    gradients.parameter_ready(3);  // and with it p2
+    gradients.parameter_ready(3);  // also starts p2
     gradients.parameter_ready(3);
     profiler.step();
     gradients.sync(1);
@@ -99,7 +99,7 @@ TEST(GradientBuffers, SumsThatWereReducedAreNotReducedAgain) {
     });
 }
 
-// Adds a backward's gradients as a layer would that finds none.
+// Adds the gradients of a backward like a layer whose parameter may not have a gradient yet.
 void leave_gradients(GradientBuffers& gradients, std::size_t i, int rank) {
   const auto& tensor = gradients.parameters()[i].tensor;
   auto& gradient = tensor.mutable_grad();
@@ -116,7 +116,7 @@ TEST(GradientBuffers, ScatteredGradientsSumWhateverTheOrderAndTheBuckets) {
           ASSERT_TRUE(gradients.scatters());
           const int rank = mesh.coordinate("dp");
           gradients.hold(held);
-          for (int step = 0; step < 2; ++step) {  // the second without zero
+          for (int step = 0; step < 2; ++step) {  // the second step without zero_grad
             gradients.begin_accumulation();
             const int backwards = held ? 1 + rank : 2;
             for (int backward = 0; backward < backwards; ++backward) {
@@ -171,7 +171,7 @@ TEST(GradientBuffers, OwnedRangesTileEveryParameter) {
         next = own.end;
       }
       EXPECT_EQ(next, kSizes[i]);
-      // Stepping the owned values and gathering them brings every replica the same.
+      // After the owned values are updated and gathered, every replica has the same values.
       gradients.owned_values(i).fill_(100.0 + static_cast<double>(i));
     }
     gradients.gather_values();

@@ -15,7 +15,8 @@
 namespace gantry::testing {
 namespace {
 
-// The rates of 12 steps with peak 2, by the schedulers of PyTorch 2.13 and transformers 5.23 (warm-up of 3 steps).
+// The rates of 12 steps with peak 2 and 3 warm-up steps,
+// from the schedulers of PyTorch 2.13 and transformers 5.23.
 TEST(LrSchedule, StepHasTheRateOfTransformersAtTheIndexBefore) {
   const double sixth = 2.0 / 3;
   const std::vector<std::pair<LrScheduleConfig, std::vector<double>>> cases{
@@ -74,7 +75,7 @@ TEST(Optimizer, GroupsGetValuesOfTheirOwn) {
   auto model = build_model(config);
   auto optimizer = build_optimizer(config, *model);
   std::map<void*, std::string> names;
-  // The output layer is tied to the embedding, which comes first: the optimizer has the one parameter once.
+  // The output layer is tied to the embedding, which comes first: the optimizer has this parameter once.
   for (const auto& item : model->named_parameters()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
   std::size_t seen = 0;
   for (auto& group : optimizer->param_groups()) {
@@ -83,7 +84,7 @@ TEST(Optimizer, GroupsGetValuesOfTheirOwn) {
       const std::string& name = names.at(parameter.unsafeGetTensorImpl());
       const bool embedding = name.starts_with("wte") || name.starts_with("wpe");
       EXPECT_EQ(options.lr(), embedding ? 0.02 : 0.1) << name;
-      // The first group that matches is the parameter's; no_decay comes before what the groups do not state.
+      // The first matching group applies, and its weight_decay takes precedence over no_decay.
       EXPECT_EQ(options.weight_decay(), embedding ? 0.5 : 0.25) << name;
       ++seen;
     }
@@ -106,7 +107,7 @@ double weight_decay_of(const torch::optim::OptimizerOptions& options) {
                             AdamW8bitOptions, AdafactorOptions>(options);
 }
 
-// Also where they are what LibTorch's own options begin with.
+// A group keeps its values even if they equal LibTorch's defaults.
 TEST(Optimizer, GroupsKeepWhatTheyStateWhateverLibTorchsDefaultsAre) {
   for (const std::string name : {"adamw", "adamw8bit", "adamw_bf16", "adafactor", "sgd", "lion", "muon"}) {
     const auto config =
@@ -163,7 +164,8 @@ TEST(Muon, ItsFactorHasSingularValuesAboutOneAndTheMatrixsDirections) {
   for (int i = 0; i < 2; ++i) {
     const auto [left, values, right] = torch::linalg_svd(all[i], /*full_matrices=*/false);
     const torch::Tensor shown = left.t().matmul(factor[i]).matmul(right.t());
-    // Each singular value goes through the same polynomial; the smallest of this matrix are rounding.
+    // Each singular value goes through the same polynomial.
+    // The smallest ones of this matrix are rounding errors.
     torch::Tensor expected = values / values.square().sum().sqrt();
     for (int step = 0; step < 5; ++step)
       expected = 3.4445 * expected - 4.7750 * expected.pow(3) + 2.0315 * expected.pow(5);
@@ -171,7 +173,7 @@ TEST(Muon, ItsFactorHasSingularValuesAboutOneAndTheMatrixsDirections) {
     EXPECT_GE(expected[0].item<double>(), 0.65);
     EXPECT_LE(expected[0].item<double>(), 1.25);
   }
-  // A tall matrix is the wide one turned; several are each by themselves.
+  // A tall matrix is treated as its wide transpose. Matrices in a batch are independent.
   EXPECT_LE((orthogonal_factor(all[1].t()) - factor[1].t()).abs().max().item<double>(), 1e-12);
   EXPECT_TRUE(orthogonal_factor(torch::zeros({3, 4})).eq(0).all().item<bool>());
 }
@@ -250,7 +252,7 @@ TEST(FusedAdamW, KeepsTheLargestSquaresAsLibTorchsAdamWDoes) {
   const auto options = torch::optim::AdamWOptions(0.05).weight_decay(0.1).amsgrad(true);
   FusedAdamW fused({weight}, options);
   torch::optim::AdamW plain({expected}, options);
-  // Squares that fall: without their maximum the steps would grow.
+  // The squares fall. Without their maximum the steps would grow.
   for (const double size : {3.0, 2.0, 1e-3, 1e-4, 0.5}) {
     weight.mutable_grad() = size * torch::cos(start * 3 + size);
     expected.mutable_grad() = weight.grad().clone();
@@ -261,10 +263,11 @@ TEST(FusedAdamW, KeepsTheLargestSquaresAsLibTorchsAdamWDoes) {
   EXPECT_TRUE(optimizer_tensors(fused, weight)[2].second.sum().item<double>() > 0);
 }
 
-// As clipping has it: by AdamW's kernel, as it reads them.
+// With clipping, AdamW's kernel scales the gradients while it reads them.
 TEST(FusedAdamW, StepsGradientsThatItScalesAndLeavesThemScaled) {
   for (const bool largest : {false, true}) {
-    const torch::Tensor start = torch::linspace(-1, 1, 71);  // more than vectors hold, and not a multiple of them
+    // Several vector registers, and not a multiple of one.
+    const torch::Tensor start = torch::linspace(-1, 1, 71);
     torch::Tensor weight = start.clone().requires_grad_(), expected = start.clone().requires_grad_();
     const auto options = torch::optim::AdamWOptions(0.05).weight_decay(0.1).amsgrad(largest);
     FusedAdamW scaling({weight}, options), plain({expected}, options);
@@ -289,7 +292,7 @@ std::vector<std::string> kept_of(torch::optim::Optimizer& optimizer, const torch
   return names;
 }
 
-// Two groups, of which the second has options of its own.
+// Two groups, of which the second has its own options.
 template <class Optimizer, class Options>
 void expect_kept(const Options& defaults, const Options& own, const std::vector<std::string>& by_default,
                  const std::vector<std::string>& by_own) {

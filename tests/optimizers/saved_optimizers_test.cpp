@@ -1,4 +1,5 @@
-// LibTorch's optimizers in every layout: boosted, saved and resumed. Those that cannot be are refused.
+// LibTorch's optimizers in every layout: boosted, saved and
+// resumed. Optimizers that cannot be saved are rejected.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

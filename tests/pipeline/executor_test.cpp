@@ -21,7 +21,7 @@ namespace {
 using schedule::Action;
 using schedule::Executor;
 
-// Stage s multiplies by its weight s + 2; the last one sums. Everything has a closed form.
+// Stage s multiplies by its weight s + 2, and the last stage also sums. All results have a closed form.
 class ProductRuntime final : public StageRuntime {
  public:
   ProductRuntime(int stages, std::vector<int> held, bool train, int delay_seed = 0)
@@ -48,7 +48,7 @@ class ProductRuntime final : public StageRuntime {
     (void)stage;
     return run_backward(input, output, gradients);
   }
-  // Keeps what it would add to the weight's gradient until the second half.
+  // Keeps the weight's gradient until backward_weight().
   TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                             const TensorDict& gradients) override {
     auto& gradient = weights_.at(stage).mutable_grad();
@@ -80,10 +80,10 @@ class ProductRuntime final : public StageRuntime {
   std::map<int, torch::Tensor> weights_;
   std::map<std::pair<int, int>, torch::Tensor> late_;
   double last_ = 0;
-  bool writes_ = false;  // into what it is given
+  bool writes_ = false;  // into its input
 
  private:
-  // Other ranks go first, as many times.
+  // Yields to other ranks a random number of times.
   void delay() {
     for (auto times = delays_ ? random_() % 60 : 0; times > 0; --times) std::this_thread::yield();
   }
@@ -125,8 +125,8 @@ TEST(Executor, EveryScheduleGivesTheClosedForm) {
         }
 }
 
-// Whichever rank gives a step up, at whichever action: it computes no more, all ranks come to the step's end, and the
-// link is as good as before.
+// Any rank can abort a step after any number of actions. It then computes nothing more, all ranks reach the
+// step's end, and the link stays usable.
 TEST(Executor, AStepCanBeGivenUpAtAnyAction) {
   for (const auto& [name, chunks] : layouts_to_run<std::pair<std::string, int>>(
            {{"1f1b", 1}, {"gpipe", 1}, {"zb_h1", 1}, {"interleaved_1f1b", 2}, {"zb_v", 2}})) {
@@ -179,7 +179,7 @@ TEST(Executor, StagesOfOneRankHandOverWithoutMessages) {
   });
 }
 
-// PyTorch's own file, with backwards that it merged on one rank and split on the other.
+// PyTorch's own file, with merged backwards on one rank and split ones on the other.
 TEST(Executor, RunsPyTorchsCsv) {
   const char* given = std::getenv("GANTRY_GOLDENS");
   const std::string folder = given ? given : std::string(GANTRY_SOURCE_DIR) + "/../shared/goldens";
@@ -215,7 +215,8 @@ TEST(Executor, AStageThatWritesIntoItsInputIsNamed) {
   });
 }
 
-// Steps of every schedule in turn, each rank late at random places; a thousand under GANTRY_LONG=1.
+// Each schedule in turn, with random delays on each rank:
+// a thousand steps in total, or without GANTRY_LONG=1 120, and 60 on devices.
 TEST(Executor, RandomDelaysOnEveryRankChangeNothing) {
   const auto& all = schedule::generators();
   const int steps = (is_long_form() ? 1000 : are_ranks_on_devices() ? 60 : 120) / static_cast<int>(all.size()) + 1;
@@ -235,7 +236,8 @@ TEST(Executor, RandomDelaysOnEveryRankChangeNothing) {
   }
 }
 
-// Stages whose activations are of one size and nothing else is: what they keep is what the simulator counts.
+// Stages that keep activations of one size and nothing
+// else, so that their memory is what the simulator counts.
 class SizedRuntime final : public StageRuntime {
  public:
   SizedRuntime(int stages, std::int64_t bytes) : stages_(stages), bytes_(bytes) {}

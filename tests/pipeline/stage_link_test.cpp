@@ -32,7 +32,7 @@ TEST(Acceptance, D11DictionariesOfAnyShapeAndDtypeTravelBothWays) {
         link.send(forward, 1, everything(microbatch));
         const TensorDict gradients = link.receive(backward, 1);
         ASSERT_EQ(gradients.size(), 1u);
-        // The second microbatch's gradient was undefined: it comes as absent.
+        // The second microbatch's gradient was undefined, and arrives as undefined.
         ASSERT_EQ(gradients.at("hidden").defined(), microbatch != 1);
         if (microbatch != 1) EXPECT_TRUE(torch::equal(gradients.at("hidden"), torch::full({2, 3}, 10.0 + microbatch)));
       } else {
@@ -76,7 +76,7 @@ TEST(StageLink, MessagesThatDoNotChangeCarryTensorsAlone) {
     StageLink link(*group);
     const StageMessage message{Direction::kForward, 0, 0, "a"};
     std::int64_t before = 0;
-    // How many messages this rank has sent.
+    // Returns the number of messages that this rank has sent.
     const auto round = [&](const TensorDict& tensors) {
       if (group->rank() == 0) link.send(message, 1, tensors);
       if (group->rank() == 1) link.receive(message, 0);
@@ -90,7 +90,7 @@ TEST(StageLink, MessagesThatDoNotChangeCarryTensorsAlone) {
     const bool sends = group->rank() == 0;
     EXPECT_EQ(round(two), sends ? 4 : 0);  // with its description
     EXPECT_EQ(round(two), sends ? 2 : 0);
-    EXPECT_EQ(round(one), sends ? 5 : 0);  // two that are absent, and the description
+    EXPECT_EQ(round(one), sends ? 5 : 0);  // two absent tensors, which announce the new description
     EXPECT_EQ(round(one), sends ? 1 : 0);
   });
 }

@@ -1,4 +1,5 @@
-// What users of other systems rely on: which calls a boosted model takes, and what they give.
+// Behaviour that users of other frameworks rely on: the
+// calls that a boosted model accepts, and their results.
 
 #include <torch/nn/functional/loss.h>
 
@@ -113,20 +114,20 @@ TEST(Acceptance, D18NoSyncCallsAddUpToOneBigBatch) {
 
 TEST(Acceptance, D19ForwardOnlyPipelinesServeGeneration) {
   const Config config = tiny({.pipeline = 2});
-  EXPECT_EQ(start_ranks()(
-                config,
-                [&](World& world) {
-                  Rig rig(world, config);
-                  for (const std::int64_t length : {1, 3, 5}) {  // a growing prompt: shapes change from call to call
-                    const Batch batch = make_batch({{"input_ids", torch::ones({1, length}, torch::kInt64)},
-                                                    {"labels", torch::full({1, length}, -100)}});
-                    const auto result = rig.booster.execute_pipeline(
-                        batch, rig.boosted, {.return_loss = false, .return_outputs = true, .forward_only = true});
-                    if (rig.plugin->stages().holds_last())
-                      EXPECT_EQ(result.outputs.at("logits").sizes(), (std::vector<std::int64_t>{1, length, 29}));
-                  }
-                }),
-            0);
+  EXPECT_EQ(
+      start_ranks()(config,
+                    [&](World& world) {
+                      Rig rig(world, config);
+                      for (const std::int64_t length : {1, 3, 5}) {  // the prompt grows: shapes change
+                        const Batch batch = make_batch({{"input_ids", torch::ones({1, length}, torch::kInt64)},
+                                                        {"labels", torch::full({1, length}, -100)}});
+                        const auto result = rig.booster.execute_pipeline(
+                            batch, rig.boosted, {.return_loss = false, .return_outputs = true, .forward_only = true});
+                        if (rig.plugin->stages().holds_last())
+                          EXPECT_EQ(result.outputs.at("logits").sizes(), (std::vector<std::int64_t>{1, length, 29}));
+                      }
+                    }),
+      0);
 }
 
 TEST(Booster, AUsersOwnOptimizerAndPlainCriterionTrainIdentically) {
@@ -145,7 +146,7 @@ TEST(Booster, AUsersOwnOptimizerAndPlainCriterionTrainIdentically) {
       for (int step = 0; step < 3; ++step) {
         booster.execute_pipeline(make_batch(tokens(4, step)), boosted);
         boosted.optimizer->step();
-        boosted.optimizer->inner().zero_grad();  // the user's own way
+        boosted.optimizer->inner().zero_grad();  // instead of boosted.optimizer->zero_grad()
       }
       return gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
                             [&](std::size_t i) { return boosted.model->stage_module().parameters[i].tensor; });

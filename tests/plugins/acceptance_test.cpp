@@ -1,4 +1,4 @@
-// What users of other systems rely on: the numbers of a training step.
+// Behaviour that users of other frameworks rely on: the numbers of a training step.
 #include <limits>
 
 #include "gantry/core/error.h"
@@ -113,30 +113,29 @@ TEST(Acceptance, D7TiedCopiesStayEqualToTheBitForAHundredSteps) {
 
 TEST(Acceptance, D8ModelsBuiltWithValuesStartFromRankZeros) {
   const Config config = tiny({.pipeline = 2, .data = 2});
-  EXPECT_EQ(start_ranks()(config,
-                          [&](World& world) {
-                            auto* plugin = new HybridParallelPlugin(world, config);
-                            Booster booster{std::unique_ptr<Plugin>(plugin)};
-                            models::Decoder model(
-                                models::decoder_spec("gpt2", {{"n_layer", 2},
-                                                              {"n_embd", 12},
-                                                              {"n_head", 3},
-                                                              {"vocab_size", 29},
-                                                              {"n_positions", 5}}));  // each rank draws its own
-                            {
-                              const torch::NoGradGuard no_grad;
-                              for (auto& parameter : model->parameters()) parameter.add_(world.rank());
-                            }
-                            auto boosted = booster.boost(model);
-                            for (const auto& held : boosted.model->stage_module().parameters) {
-                              torch::Tensor other = held.tensor.detach().clone();
-                              plugin->mesh()["dp"].broadcast(other, 0).wait();
-                              EXPECT_TRUE(torch::equal(other, held.tensor)) << held.placement.name;
-                              if (held.placement.name.ends_with("ln_1.weight"))
-                                EXPECT_EQ(held.tensor[0].item<float>(), 1);
-                            }
-                          }),
-            0);
+  EXPECT_EQ(
+      start_ranks()(config,
+                    [&](World& world) {
+                      auto* plugin = new HybridParallelPlugin(world, config);
+                      Booster booster{std::unique_ptr<Plugin>(plugin)};
+                      models::Decoder model(models::decoder_spec("gpt2", {{"n_layer", 2},
+                                                                          {"n_embd", 12},
+                                                                          {"n_head", 3},
+                                                                          {"vocab_size", 29},
+                                                                          {"n_positions", 5}}));  // differs by rank
+                      {
+                        const torch::NoGradGuard no_grad;
+                        for (auto& parameter : model->parameters()) parameter.add_(world.rank());
+                      }
+                      auto boosted = booster.boost(model);
+                      for (const auto& held : boosted.model->stage_module().parameters) {
+                        torch::Tensor other = held.tensor.detach().clone();
+                        plugin->mesh()["dp"].broadcast(other, 0).wait();
+                        EXPECT_TRUE(torch::equal(other, held.tensor)) << held.placement.name;
+                        if (held.placement.name.ends_with("ln_1.weight")) EXPECT_EQ(held.tensor[0].item<float>(), 1);
+                      }
+                    }),
+      0);
 }
 
 TEST(Acceptance, D15UnevenMicrobatchesWeighByTheirCounts) {
@@ -155,7 +154,7 @@ TEST(Acceptance, D15UnevenMicrobatchesWeighByTheirCounts) {
 
 TEST(Acceptance, D16GradientsAreThoseOfTheMeanOverCountedTokens) {
   TensorDict batch = tokens(6);
-  batch.at("labels").narrow(0, 0, 2).fill_(-100);  // a whole microbatch counts nothing
+  batch.at("labels").narrow(0, 0, 2).fill_(-100);  // no label of the first two samples counts
   const auto gradients = [&](const Layout& layout, int microbatches) {
     const Config config = tiny(layout, microbatches);
     return on_layout<TensorDict>(config, [&](World& world) {

@@ -1,4 +1,4 @@
-// Losses that modules in the midst of layers add: in every layout those of plain autograd on one device.
+// Losses that modules inside layers add: every layout gives the numbers of plain autograd on one device.
 #include <gmock/gmock.h>
 
 #include "gantry/nn/norms.h"
@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kRoutedTokens = 11, kRoutedWidth = 8;
 
-// Weighs features by how it scores a token, and adds a loss: a router in small.
+// A small router: weights the features by a score of the token, and adds a loss.
 struct GateImpl : torch::nn::Module {
   GateImpl() { scores = register_module("scores", torch::nn::Linear(kRoutedWidth, 3)); }
   torch::Tensor forward(const torch::Tensor& x) {
@@ -64,7 +64,7 @@ struct RoutedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Routed);
 
-// The split and no arithmetic.
+// A policy that states only the split, without any arithmetic.
 struct RoutedPolicy final : PolicyFor<RoutedImpl> {
   std::string name() const override { return "RoutedPolicy"; }
   ModelSplit split(const RoutedImpl&) const override {
@@ -79,7 +79,7 @@ struct RoutedPolicy final : PolicyFor<RoutedImpl> {
   }
 };
 
-// Six samples of five tokens; unlike numbers of labels count in each, 19 in all.
+// Six samples of five tokens. The number of counted labels differs between samples; 19 count in all.
 TensorDict routed_batch() {
   const torch::Tensor ids = torch::arange(30).view({6, 5}) * 7 % kRoutedTokens;
   const torch::Tensor counts = torch::tensor({5, 2, 4, 1, 5, 2}).unsqueeze(1);
@@ -96,7 +96,7 @@ ToySteps routed_steps(const std::string& layout, const ToyCase& toy = routed()) 
   return run_toy(toy, toy_config("routed", layout));
 }
 
-// The same two steps by LibTorch alone.
+// The same two steps with plain LibTorch.
 ToySteps by_autograd() {
   const ToySteps steps = toy_by_autograd<RoutedImpl>(routed(), kCounted);
   EXPECT_TRUE(steps.added.front().contains("balance") && steps.added.front().contains("size"));

@@ -1,4 +1,4 @@
-// What a batch may hold, and how a criterion's mean weighs: against one rank.
+// The kinds of entries in a batch, and the weighting of a criterion's mean, compared with one rank.
 #include <gmock/gmock.h>
 
 #include <torch/nn/functional/loss.h>
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Images [3, 2, 2] with a class each.
+// Images of shape [3, 2, 2], each with a class.
 class Images final : public Dataset {
  public:
   std::int64_t size() const override { return 10; }
@@ -79,7 +79,7 @@ TEST(RealEntries, AreCastToTheRunsPrecision) {
   }
 }
 
-// A mean over labels that are not ignored, as torch's.
+// torch's mean over the labels that are not ignored.
 torch::Tensor torchs_mean(const TensorDict& outputs, const TensorDict& batch) {
   return torch::nn::functional::cross_entropy(outputs.at("logits"), batch.at("labels"));
 }

@@ -1,4 +1,4 @@
-// What two training steps hold and reach, of a GPT-2 whose activations are next to nothing.
+// Memory held, and peak memory, of two training steps of a GPT-2 with negligible activations.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,12 +11,12 @@ namespace gantry::testing {
 
 constexpr double kBytesWidth = 192;
 
-// Bytes of rank 0's tensors.
+// Bytes of the tensors of rank 0.
 struct BytesOfSteps {
   std::int64_t held = 0, peak = 0;  // the peak is that of the second step
 };
 
-// Two steps on these tokens; the meter's peak is then that of the second one.
+// Runs two steps on these tokens. The meter's peak is then the peak of the second step.
 inline void run_measured_steps(const torch::Tensor& ids, Booster& booster, Boosted& boosted, MemoryMeter& meter) {
   for (int step = 0; step < 2; ++step) {
     meter.reset_peak();
@@ -27,7 +27,7 @@ inline void run_measured_steps(const torch::Tensor& ids, Booster& booster, Boost
   boosted.optimizer->wait();
 }
 
-// With the layout, ZeRO and precision of `config`, and so many words.
+// Measures a GPT-2 with this vocabulary in the layout, ZeRO level and precision of `config`.
 inline BytesOfSteps bytes_of_steps(Config config, int vocabulary = 64) {
   config.model.policy = "gpt2";
   config.model.config_json =

@@ -27,7 +27,8 @@ struct How {
   std::string family = "gpt2";
 };
 
-// Token ids, labels as other systems are given them (the ids, with some that don't count), and shifted by hand.
+// Token ids; labels as other frameworks use them (the ids,
+// some of them ignored); and labels that are shifted by hand.
 struct Labels {
   torch::Tensor ids = torch::arange(kSamples * kTokens).view({kSamples, kTokens}) * 11 % kVocabulary;
   torch::Tensor given = ids.masked_fill(ids % 5 == 0, -100);

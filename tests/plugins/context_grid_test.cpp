@@ -1,4 +1,5 @@
-// Ranks that share sequences give the numbers of one rank: each method, with the other axes, masks and models.
+// Ranks that share sequences give the numbers of one rank:
+// each method, with the other axes, masks and models.
 #include <gtest/gtest.h>
 
 #include "grid.h"
@@ -35,7 +36,7 @@ ModelCase with_key_heads(int key_heads, int tokens) {
           .batches = {4, 3}};
 }
 
-// Every method over some ranks, alone and beside other axes.
+// Every method with several ranks, alone and combined with other axes.
 std::vector<Parallelism> layouts_of_every_method() {
   std::vector<Parallelism> all;
   for (const auto& method : kMethods)
@@ -58,7 +59,7 @@ TEST(ContextGrid, Ring) {
                        {shared("ring", 2), shared("ring", 3), shared("ring", 4)});
 }
 
-// More queries of a chunk than plain products are made of at a time.
+// Chunks with more queries than one tile of attention by plain matrix multiplications.
 TEST(ContextGrid, LongChunks) {
   ModelCase what{.layers = 1, .heads = 2, .width = 8, .vocabulary = 29, .dropout = 0.1, .tokens = 1100, .batches = {2}};
   expect_layouts_equal(what, {shared("ring", 2)});
@@ -72,7 +73,7 @@ TEST(ContextGrid, Ulysses) {
                        {shared("ulysses", 2), shared("ulysses", 3), shared("ulysses", 4)});
 }
 
-// Rings within which heads are exchanged: 2 x 2 ranks, and 3 x 2 and 2 x 3 of 6.
+// Ulysses within a ring: 2 x 2 ranks, and 6 ranks as 3 x 2 and 2 x 3.
 const Parallelism kTwoByTwo = shared("ulysses_ring", 4), kOfSix = shared("ulysses_ring", 6);
 
 TEST(ContextGrid, UlyssesWithinARing) {
@@ -106,7 +107,7 @@ TEST(ContextGrid, KeyHeadsThatRanksShare) {
   }
 }
 
-// Three steps over as many ranks as heads, whose parts are of unequal sizes.
+// Three steps with as many ranks as heads. The ranks' parts have unequal sizes.
 TEST(ContextGrid, SixRanksAndThreeSteps) {
   ModelCase what = with_key_heads(6, 13);
   what.batches = {4, 3, 4};
@@ -135,7 +136,8 @@ TEST(ContextGrid, Documents) {
           {shared(method, 2), with(shared(method, 3, {.pipeline = 2}, 2), false, "full", 0, "zb_h1")});
 }
 
-// With parts, or chunks of a zigzag, of c = 4 tokens: of 1, 2, c - 1, c and c + 1 tokens, in turn, and of all.
+// Documents of 1, 2, c - 1, c and c + 1 tokens in turn, and one document of all tokens. Parts, or the chunks
+// of a zigzag, have c = 4 tokens.
 TEST(ContextGrid, DocumentsAroundTheLengthOfAPart) {
   for (const std::vector<int>& lengths : {std::vector<int>{1, 2, 3, 4, 5, 1}, std::vector<int>{16}}) {
     ModelCase what = with_key_heads(2, 16);
@@ -186,7 +188,7 @@ TEST(ContextGrid, AsManyTokensAsRanks) {
   expect_layouts_equal({.layers = 2, .heads = 8, .tokens = 4, .batches = {4, 3}}, {kTwoByTwo});
 }
 
-// One case for each kind of mask and score that attention knows.
+// One case for each kind of attention mask and score.
 TEST(ContextGrid, EveryKindOfScore) {
   const std::pair<const char*, const char*> families[] = {
       {"mistral", R"({"sliding_window": 3, "head_dim": 10})"},

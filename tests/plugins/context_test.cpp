@@ -50,7 +50,7 @@ TEST(Context, OutputsAreFullAndInOrder) {
   }
 }
 
-// What rank 0 hands to the operation over cp in a second step.
+// Calls and bytes of this operation over cp on rank 0 in the second step.
 CommunicationCount count_of_step(const std::string& method, int context, const std::string& operation, bool trains) {
   const Config config = sharing(method, context);
   return on_layout<CommunicationCount>(config, [&](World& given) {
@@ -84,12 +84,12 @@ TEST(Context, BytesThatTravelAreThoseOfTheFormula) {
   for (const int context : {2, 4}) {
     const std::int64_t ring = formula(ContextMethod::kRing, context);
     EXPECT_EQ(bytes_of_step("ring", context, "send", false), ring);
-    // Keys and values once more, and their gradients home.
+    // The backward sends keys and values again, and their gradients back to the owner.
     EXPECT_EQ(bytes_of_step("ring", context, "send", true), 2 * ring + ring / (context - 1) * context);
     EXPECT_EQ(bytes_of_step("all_gather", context, "all_gather", false) * (context - 1),
               formula(ContextMethod::kAllGather, context));
   }
-  // An exchange hands in what stays too.
+  // The input of an exchange also contains the part that stays on the rank.
   EXPECT_EQ(bytes_of_step("ulysses", 2, "all_to_all", false) / 2, formula(ContextMethod::kUlysses, 2));
   const std::int64_t both = context_elements({ContextMethod::kUlyssesRing, "", 2}, kContextTokens, 4, {4, 2}, 4) *
                             kContextSamples * kContextLayers * 8;
@@ -97,8 +97,9 @@ TEST(Context, BytesThatTravelAreThoseOfTheFormula) {
             both);
 }
 
-// A ring passes keys and values c - 1 times, in the backward once more, and their gradients c times, home at last. An
-// exchange of heads is three messages: of queries, of keys with values, of outputs.
+// A ring passes keys and values c - 1 times in the forward and again in the
+// backward. Their gradients are passed c times, until they reach the owner. An
+// exchange of heads takes three messages: queries, keys with values, outputs.
 TEST(Context, MessagesThatTravelAreThoseOfTheFormula) {
   const std::int64_t attentions = kContextLayers * kContextMicrobatches;
   for (const int context : {2, 4}) {

@@ -102,7 +102,7 @@ TEST(CriterionOfCall, ThatIsNotPossibleIsRefused) {
   }
 }
 
-// One that gains by sharing its vocabulary over the pipeline, and one that does not.
+// One model that gains by sharing its vocabulary over the pipeline, and one that does not.
 TEST(SeveralModels, OfOnePluginHaveSchedulesOfTheirOwn) {
   Config large = tiny({.pipeline = 2});
   large.parallel.vocabulary = "auto";

@@ -1,4 +1,4 @@
-// The loss of distillation against reference cases, in every layout.
+// The loss of distillation compared with reference cases, in every layout.
 #include "gantry/plugins/distillation_loss.h"
 
 #include <gtest/gtest.h>

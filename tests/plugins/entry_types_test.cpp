@@ -1,4 +1,4 @@
-// Every type of a batch's numbers, in every layout, against one rank.
+// Every number type of a batch's entries, in every layout, compared with one rank.
 #include <gmock/gmock.h>
 
 #include "gantry/core/error.h"
@@ -16,7 +16,7 @@ constexpr std::int64_t kTypedSamples = 7, kTypedTokens = 5;
 const std::vector<Layout> kTypedLayouts = {
     {.pipeline = 2}, {.data = 2}, {.tensor = 2}, {.pipeline = 2, .data = 2, .tensor = 2}};
 
-// Token ids and labels of one type, and which tokens count. Where the type has -100 some labels are ignored.
+// Token ids and labels of one type, and a mask. If the type can represent -100, some labels are ignored.
 TensorDict typed_tokens(torch::ScalarType type, torch::ScalarType mask_type, bool ignores) {
   const torch::Tensor all = (torch::arange(kTypedSamples * 6).view({kTypedSamples, 6}) * 7) % 29;
   torch::Tensor labels = all.narrow(1, 1, kTypedTokens).clone(), mask = torch::ones({kTypedSamples, kTypedTokens});
@@ -27,8 +27,8 @@ TensorDict typed_tokens(torch::ScalarType type, torch::ScalarType mask_type, boo
           {"attention_mask", mask.to(mask_type)}};
 }
 
-// Two steps of a shuffled epoch, 5 samples and the last 2, then the samples held out, 6 and the last one: with two
-// replicas one of them has none of it.
+// Two steps of a shuffled epoch, with 5 and 2 samples, then held-out batches of 6 and 1 samples. With two
+// replicas, one of them has no sample of the last batch.
 std::vector<double> losses_of(const Layout& layout, const TensorDict& samples) {
   Config config = tiny(layout);
   config.comm.threads_per_rank = 1;
@@ -80,7 +80,7 @@ TEST(EntryTypes, IntegersAndBoolsTrainIdenticallyInEveryLayout) {
   }
 }
 
-// Eighths, which every floating type has exactly.
+// Multiples of 1/8, which every floating type represents exactly.
 TensorDict typed_images(torch::ScalarType type) {
   const torch::Tensor eighths = (torch::arange(kTypedSamples * 12).view({kTypedSamples, 3, 2, 2}) * 5 % 17 - 8);
   return {{"x", (eighths.to(torch::kFloat64) / 8).to(type)}, {"labels", torch::arange(kTypedSamples) % 6}};

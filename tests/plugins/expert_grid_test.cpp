@@ -1,5 +1,5 @@
-// Experts over ranks give the numbers of one rank: every family that has some, with the other axes, losses and
-// corrections of routers.
+// Experts over ranks give the numbers of one rank: every family with experts, with the other axes, router
+// losses and expert bias.
 #include <gtest/gtest.h>
 
 #include "expert_families.h"
@@ -28,7 +28,7 @@ Parallelism recomputed(Parallelism how, const char* recompute, const char* sched
   return how;
 }
 
-// Every pair of values of two axes is there.
+// Covers every pair of values of two axes.
 std::vector<Parallelism> pairwise() {
   return {spread({.data = 2, .expert = 2}, 2, 1),
           spread({.tensor = 2, .expert = 2}, 2),
@@ -84,7 +84,7 @@ TEST(ExpertGrid, LlamaFour) {
   expect_layouts_equal(what, {both_ways});
 }
 
-// Of two stages one has no layer with experts.
+// One of the two stages has no layer with experts.
 TEST(ExpertGrid, AStageWithoutExperts) {
   ModelCase what = case_with_experts("deepseek_v3", kDeepseekKeys);
   for (const char* schedule : {"gpipe", "interleaved_1f1b", "zb_v", "dualpipe_v"}) {
@@ -100,7 +100,7 @@ TEST(ExpertGrid, AStageWithoutExperts) {
   }
 }
 
-// Replicas with one sample or none beside others with several.
+// Some replicas have one sample or none, while others have several.
 TEST(ExpertGrid, ReplicasWithoutSamples) {
   ModelCase what = case_with_experts("mixtral", kMixtralKeys);
   what.batches = {2, 3, 1};
@@ -108,7 +108,8 @@ TEST(ExpertGrid, ReplicasWithoutSamples) {
                               spread({.pipeline = 2, .data = 3, .expert = 3}, 2)});
 }
 
-// What padding computes counts for nobody, so its labels don't either: which kernel attends to it is the layout's.
+// Outputs at padded positions depend on the attention kernel,
+// and so on the layout. Therefore their labels do not count.
 ModelCase case_with_losses(bool padded) {
   ModelCase what = case_with_experts("qwen3_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "head_dim": 6,
                                                       "moe_intermediate_size": 7})");
@@ -131,7 +132,7 @@ TEST(ExpertGrid, LossesOfRouters) {
   }
 }
 
-// Counts are summed over all ranks that share a sequence, of whichever axis.
+// Counts are reduced over all ranks that share a sequence, along either axis.
 TEST(ExpertGrid, LossesOfRoutersWithContextAndTensor) {
   for (const bool padded : {false, true}) {
     Parallelism ring = spread({.tensor = 2, .context = 2, .expert = 4}, 1);
@@ -157,7 +158,7 @@ TEST(ExpertGrid, LossesOfRoutersWithRecomputedParts) {
   }
 }
 
-// Of equal microbatches: one rank's number of them is that of all replicas.
+// All layouts have the same microbatches: four on one rank, or four over all replicas.
 TEST(ExpertGrid, TheLossOfMicrobatches) {
   ModelCase what = case_with_experts("mixtral", kMixtralKeys);
   what.batches = {4, 4};
@@ -188,7 +189,7 @@ TEST(ExpertGrid, RecomputationGivesTheSameBits) {
     expect_identical(plain, run_case(what, recomputed(spread(layout, 2), recompute)), recompute);
 }
 
-// Every 41st of all, and all of them under GANTRY_LONG=1.
+// Every 41st layout, or all of them under GANTRY_LONG=1.
 TEST(ExpertGrid, AllAxes) {
   std::vector<Parallelism> all, layouts;
   for (const int tensor : {1, 2})

@@ -1,4 +1,4 @@
-// Parameters that are frozen and unfrozen in the midst of a run, against a plain loop on one device.
+// Parameters that are frozen and unfrozen during a run, compared with a plain loop on one device.
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -17,15 +17,15 @@ bool begins_with(const std::string& name, std::initializer_list<const char*> pre
   return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* prefix) { return name.starts_with(prefix); });
 }
 
-// The whole first half of the model at first, so that nothing that the first stage sends requires a gradient; then
-// nothing; then its end; then a layer in its midst.
+// Freezes the full first half of the model at first, so that the output of the first stage requires no
+// gradient. Later steps freeze nothing, then the end of the model, then one layer in the middle.
 bool by_halves(const std::string& name, int step) {
   if (step < 2) return begins_with(name, {"wte", "wpe", "h.0", "h.1"});
   if (step == 3 || step == 4) return begins_with(name, {"h.3", "ln_f", "lm_head"});
   return step == 5 && begins_with(name, {"h.1"});
 }
 
-// The tied embedding, which the first stage and the last have.
+// Freezes the tied embedding, which the first and the last stage hold.
 bool the_tie(const std::string& name, int step) { return step != 2 && step != 3 && begins_with(name, {"wte", "h.2"}); }
 
 constexpr int kFrozenSteps = 7;
@@ -37,7 +37,7 @@ Config frozen_config(const Parallelism& how, bool tied) {
   config.schedule.recompute = how.recompute;
   config.parallel.zero = how.zero;
   config.parallel.bucket_mb = 0.004;
-  // Steps don't follow rounding where a gradient is zero.
+  // A large eps, so that rounding does not decide the update where a gradient is zero.
   config.optimizer.eps = 1e-3;
   config.optimizer.weight_decay = 0.1;
   config.comm.threads_per_rank = 1;
@@ -64,7 +64,7 @@ FrozenRun run_frozen(const Config& config, const Frozen& frozen) {
     };
     FrozenRun run{.first = weights()};
     for (int step = 0; step < kFrozenSteps; ++step) {
-      auto own = model->named_parameters();  // what the module holds under ZeRO 3 are rows of them
+      auto own = model->named_parameters();  // under ZeRO 3 the module holds the local shards
       for (const auto& held : module.parameters)
         own[held.placement.name].set_requires_grad(!frozen(held.placement.name, step));
       const Batch full = make_batch(tokens(6, step));
@@ -80,7 +80,7 @@ FrozenRun run_frozen(const Config& config, const Frozen& frozen) {
   });
 }
 
-// LibTorch's own loop from those weights.
+// Trains the weights `first` with a plain LibTorch loop.
 FrozenRun run_plain(const Config& config, const Frozen& frozen, const TensorDict& first) {
   models::DecoderImpl model(models::decoder_spec("gpt2", nlohmann::json::parse(config.model.config_json)));
   model.to(torch::kFloat64);
@@ -90,7 +90,7 @@ FrozenRun run_plain(const Config& config, const Frozen& frozen, const TensorDict
     const torch::NoGradGuard no_grad;
     for (const auto& [name, values] : first) parameters[name].copy_(values);
   }
-  std::vector<torch::Tensor> each_once;  // a tie has two names
+  std::vector<torch::Tensor> each_once;  // a tied parameter has two names
   for (const auto& [name, values] : first) each_once.push_back(parameters[name]);
   torch::optim::AdamW optimizer(each_once, torch::optim::AdamWOptions(config.optimizer.lr)
                                                .eps(config.optimizer.eps)

@@ -1,5 +1,5 @@
-// fully_shard() around loops of one's own, of LibTorch's modules and of Gantry's, against the same loop on one rank in
-// float64.
+// fully_shard() in custom training loops, around modules of LibTorch and of Gantry, compared with the same
+// loop on one rank in float64.
 #include "gantry/plugins/fully_shard.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,8 @@ struct PlainOptions {
   bool recomputes = false;
 };
 
-// What lies outside of layers: an embedding, a parameter that is used at times alone, one of no dims, and a head.
+// Has parameters outside of its layers: an embedding, a parameter that only some forwards use, one without
+// dimensions, and a head.
 struct PlainModel : torch::nn::Module {
   explicit PlainModel(const PlainOptions& plain) : options(plain) {
     tokens = register_module("tokens", torch::nn::Embedding(kPlainTokens, options.width));
@@ -101,13 +102,13 @@ void expect_near(const torch::Tensor& expected, const torch::Tensor& actual, con
   EXPECT_LE(difference.abs().max().item<double>(), 1e-10) << label;
 }
 
-// This rank's rows of the dense gradients, and of the values by way of unshard().
+// Compares this rank's rows of the dense gradients, and the full values after unshard().
 void expect_same_model(torch::nn::Module& dense, FullySharded& sharded, torch::nn::Module& module,
                        const ProcessGroup& group, const std::string& label) {
   for (const auto& item : dense.named_parameters()) {
     const torch::Tensor& gradient = item.value().grad();
     const torch::Tensor shard = sharded.named_parameters().get(item.key());
-    if (!gradient.defined() || !shard.defined()) continue;  // the latter of a tie's further names
+    if (!gradient.defined() || !shard.defined()) continue;  // undefined for the other names of a tied parameter
     const std::int64_t row = gradient.dim() > 1 ? gradient.size(-1) : 1;
     const Range rows = partition(gradient.numel() / row, 1, group.size(), /*allow_empty=*/true)[group.rank()];
     expect_near(gradient.reshape({-1, row}).narrow(0, rows.begin, rows.size()), shard.grad(),
@@ -119,7 +120,7 @@ void expect_same_model(torch::nn::Module& dense, FullySharded& sharded, torch::n
   sharded.reshard();
 }
 
-// A shared module's parameters come twice from LibTorch.
+// LibTorch lists the parameters of a shared module twice.
 torch::optim::AdamW adamw_of(const std::vector<torch::Tensor>& parameters) {
   std::vector<torch::Tensor> each_once;
   for (const auto& parameter : parameters)
@@ -131,7 +132,7 @@ torch::optim::AdamW adamw_of(const std::vector<torch::Tensor>& parameters) {
 struct ShardedLoop {
   PlainOptions model = {};
   FullyShardOptions sharded = {.units = {"layers.*"}};
-  int calls = 1;  // backwards of a step
+  int calls = 1;  // backwards per step
 };
 
 void expect_one_ranks_steps(int ranks, const ShardedLoop& how) {
@@ -203,7 +204,8 @@ TEST(FullyShard, AUnitIsUnshardedWhileItIsComputed) {
   });
 }
 
-// What a forward left whole is old when rows have been written since: by a step, or by who loads weights.
+// Full parameters that a forward left are stale once the local shards are written, by an optimizer step or by
+// code that loads weights.
 TEST(FullyShard, RowsThatWereWrittenAreGatheredAgain) {
   run_ranks({.data = 3}, [](World& world, ProcessGroupMesh& mesh) {
     ProcessGroup& group = mesh["dp"];
@@ -221,7 +223,7 @@ TEST(FullyShard, RowsThatWereWrittenAreGatheredAgain) {
       }
       one.step();
       several.step();
-      const c10::InferenceMode inference(world.device().is_cpu());  // the pretended device has none
+      const c10::InferenceMode inference(world.device().is_cpu());  // the fake device has no inference mode
       expect_near(loss_of(*dense, ids), loss_of(*model, ids), "after the step");
     }
     const torch::NoGradGuard no_grad;
@@ -232,7 +234,7 @@ TEST(FullyShard, RowsThatWereWrittenAreGatheredAgain) {
   });
 }
 
-// Two forwards before their backwards, frozen layers and a tie between units.
+// Two forwards before their backwards, frozen layers, and a module shared between units.
 TEST(FullyShard, FrozenTiedAndSharedOverForwards) {
   run_ranks({.data = 2}, [](World& world, ProcessGroupMesh& mesh) {
     ProcessGroup& group = mesh["dp"];
@@ -260,7 +262,7 @@ TEST(FullyShard, FrozenTiedAndSharedOverForwards) {
   });
 }
 
-// The norm is that of all rows, with replicas of shards and without.
+// The norm covers the shards of all ranks, with and without replicas of shards.
 TEST(FullyShard, ClipsByTheNormOfAllRanks) {
   for (const Layout& layout : {Layout{.data = 1}, Layout{.data = 3}, Layout{.data = 2, .tensor = 2}})
     run_ranks(layout, [&](World& world, ProcessGroupMesh& mesh) {
@@ -342,7 +344,7 @@ TEST(FullyShard, ComposesWithParallelizeModule) {
   });
 }
 
-// 256 + 1 is 256 in bfloat16.
+// In bfloat16, 256 + 1 is 256.
 TEST(FullyShard, LowGradientsAreSummedInFloat32) {
   run_ranks({.data = 3}, [](World& world, ProcessGroupMesh& mesh) {
     torch::nn::Linear model(torch::nn::LinearOptions(1, 3).bias(false));
@@ -356,7 +358,7 @@ TEST(FullyShard, LowGradientsAreSummedInFloat32) {
   });
 }
 
-// Values that are there already are the first rank's.
+// Existing values are taken from the first rank.
 TEST(FullyShard, BeginsWithTheFirstRanksValues) {
   run_ranks({.data = 3}, [](World& world, ProcessGroupMesh& mesh) {
     torch::nn::Linear model(4, 5);

@@ -1,5 +1,5 @@
-// ZeRO 3: parameters sharded over replicas, under any schedule. The bits are those of zero 0, the numbers those of one
-// rank, the memory that of the formula.
+// ZeRO 3: parameters sharded over replicas, under any schedule. Results are bitwise identical to ZeRO 0 and
+// equal one rank within tolerances. Memory follows the formula.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,14 +29,14 @@ void expect_bits_of_zero_0(const ModelCase& what, const Parallelism& how) {
   expect_identical(run_case(what, without(how)), run_case(what, how), what.family + " " + describe(how));
 }
 
-// Nothing is clipped, so that the norm, which is summed in another order, touches no bit.
+// Without clipping, so that the norm, which is reduced in another order, affects no bit.
 ModelCase unclipped(ModelCase what, const std::string& precision) {
   what.clip = 1e9;
   what.precision = precision;
   return what;
 }
 
-// First dims of 1, 2 and 3: most ranks hold no row of some parameters.
+// First dimensions of 1, 2 and 3: most ranks hold no row of some parameters.
 TEST(FullySharded, HasTheBitsOfZero0ForEveryNumberOfShards) {
   std::size_t index = 0;
   for (const int inner : {1, 2, 3}) {
@@ -61,7 +61,7 @@ TEST(FullySharded, HasTheBitsOfZero0InEveryPrecisionWithAnyOptimizer) {
     }
 }
 
-// Replicas of shards sum each element in the order of all ranks.
+// Replicas of shards reduce each element in the order of all ranks.
 TEST(FullySharded, HasTheBitsOfZero0WithReplicasOfShards) {
   const ModelCase what = unclipped({.layers = 3, .batches = {6, 5}}, "float32");
   for (const char* gather : {"step", "microbatch"}) {
@@ -74,7 +74,7 @@ TEST(FullySharded, HasTheBitsOfZero0WithReplicasOfShards) {
                         {.layout = {.data = 4, .tensor = 2}, .sequence_parallel = true, .zero = 3, .shard = 2}});
 }
 
-// Every schedule with 1 to 3 stages; the other choices go round, each with a period of its own.
+// Every schedule with 1 to 3 stages. The other options cycle, each with its own period.
 std::vector<Parallelism> covering_cases() {
   std::vector<Parallelism> all;
   int i = 0;
@@ -118,7 +118,7 @@ TEST(FullySharded, EveryGatherUnderStagesOfSeveralChunks) {
   expect_layouts_equal(what, layouts);
 }
 
-// Any placement of stages, any order that works, full and split backwards, overlapped pairs: a file's schedule.
+// Schedules from files: any placement of stages, any valid order, full and split backwards, overlapped pairs.
 TEST(FullySharded, EqualsOneRankUnderRandomSchedules) {
   const ScratchFolder scratch;
   schedule::testing::RandomSchedule random(27);
@@ -132,7 +132,7 @@ TEST(FullySharded, EqualsOneRankUnderRandomSchedules) {
   }
 }
 
-// Key heads that ranks share, tables of biases that all layers share, two lists of layers, untied heads.
+// KV heads that ranks share, bias tables that all layers share, two lists of layers, untied heads.
 TEST(FullySharded, OtherFamilies) {
   ModelCase llama{.family = "llama", .layers = 3, .heads = 6, .key_heads = 2, .batches = {6, 5}};
   llama.tied = false;
@@ -156,13 +156,14 @@ BytesOfSteps train_sharded(int replicas, const std::string& precision, int vocab
   return bytes_of_steps(config, vocabulary);
 }
 
-// Of AdamW's states for each parameter: gradients and moments, and values, or their float32 masters alone.
+// Bytes per parameter for the gradient, AdamW's two moments, and the float32 values or master weights.
 constexpr double kStateBytes = 16;
 
-// Values or masters, gradients and moments are shards; within a step sums that are not reduced yet are not there.
-// Beside them at least: two layers whole and the gradients of one, or one layer, and its gradients once more in the
-// message to their sum. A rank that is ahead of others waits for these to have read what it brought to a sum: two
-// layers' gradients more at most, and the sums that arrive.
+// Values or master weights, gradients and moments are sharded. Within a step, the shards of gradients that
+// are not reduced yet take no memory. At the peak a rank also holds at least two unsharded layers and the
+// gradients of one, or one layer and its gradients twice, the second time in the message of the reduction. A
+// rank that is ahead keeps what it contributed to a reduction until the others have read it: at most the
+// gradients of two layers, and the incoming shards.
 TEST(FullySharded, MemoryIsThatOfTheFormula) {
   for (const char* precision : {"float32", "bfloat16"})
     for (const int replicas : {2, 4}) {
@@ -181,10 +182,11 @@ TEST(FullySharded, MemoryIsThatOfTheFormula) {
     }
 }
 
-// Embedding and head are units of their own: one of them is unsharded at a time, and so is one's gradient, and the next
-// layer is on its way. A rank that is ahead keeps the gradient that it brought until the others have read it, and the
-// rows that arrive: that is bounded, and of a few runs one has none of it. In the head's backward no sum is there yet;
-// in the embedding's all are, and its values have gone.
+// Embedding and head are separate units. At the peak one of them is unsharded, with its full gradient, while
+// the next layer is being gathered. A rank that is ahead also keeps the gradient that it contributed until
+// the others have read it, and the incoming shards. This additional memory is bounded, and at least one of a
+// few runs has none of it. In the backward of the head no gradient is reduced yet. In the backward of the
+// embedding all are reduced, and its values are released.
 TEST(FullySharded, EmbeddingOrHeadIsUnshardedAtATime) {
   constexpr int kWords = 16'384;
   constexpr double kTable = kWords * kWide, kParameters = kLayersHeld * kOfLayer + 2 * kTable + (8 + 2) * kWide;
@@ -192,7 +194,8 @@ TEST(FullySharded, EmbeddingOrHeadIsUnshardedAtATime) {
     const double values = precision == std::string("bfloat16") ? 2 : 4;
     for (const int replicas : {2, 4}) {
       const double states = kParameters * kStateBytes / replicas;
-      const double product = values == 2 ? 2 : 0;  // on its way into a gradient of float32
+      // A bfloat16 result before it is added to the float32 gradient.
+      const double product = values == 2 ? 2 : 0;
       const double in_head = states - kParameters * 4 / replicas + kTable * (values + product + 4) + kOfLayer * values;
       const double in_embedding = states + kTable * 4;
       const double peak = std::max(in_head, in_embedding);
@@ -211,7 +214,7 @@ TEST(FullySharded, EmbeddingOrHeadIsUnshardedAtATime) {
   }
 }
 
-// --- Rows between steps ---
+// --- Local shards between steps ---
 
 std::int64_t bytes_of_rows(const Rig& rig) {
   std::int64_t bytes = 0;
@@ -235,7 +238,7 @@ Config rows_of_bfloat16(int replicas) {
   return config;
 }
 
-// Whenever rows are read, weights are the same, and the next step takes the rows away again.
+// Reading weights at any time gives the same values, and the next step releases the local shards again.
 TEST(FullySharded, RowsWithMastersComeBackForWhoReadsThem) {
   enum class Read { kAtTheEnd, kAfterEachStep, kBeforeEachOptimizerStep };
   const auto trained = [](Read when) {
@@ -258,7 +261,7 @@ TEST(FullySharded, RowsWithMastersComeBackForWhoReadsThem) {
     for (const auto& [name, weight] : trained(when)) EXPECT_TRUE(torch::equal(weight, weights.at(name))) << name;
 }
 
-// An audit, an evaluation and a checkpoint in between, which a second run goes on from.
+// An audit, an evaluation and a checkpoint in between; a second run resumes from the checkpoint.
 TEST(FullySharded, RowsWithMastersAreAuditedSavedAndLoaded) {
   const ScratchFolder scratch;
   Config config = rows_of_bfloat16(2);
@@ -283,7 +286,7 @@ TEST(FullySharded, RowsWithMastersAreAuditedSavedAndLoaded) {
   for (const auto& [name, weight] : straight) EXPECT_TRUE(torch::equal(weight, resumed.at(name))) << name;
 }
 
-// A reference that was asked for before the step finds no rows.
+// The local shards behind a reference that was obtained before the step are released.
 TEST(FullySharded, RowsThatAreAwayAreReadWithAnError) {
   const auto said = on_layout<std::string>(rows_of_bfloat16(2), [&](World& world) -> std::string {
     Rig rig(world, rows_of_bfloat16(2));
@@ -298,7 +301,7 @@ TEST(FullySharded, RowsThatAreAwayAreReadWithAnError) {
   EXPECT_NE(said.find("call boosted.model->stage_module()"), std::string::npos) << said;
 }
 
-// --- What is not there yet ---
+// --- Rejected configurations ---
 
 std::string refusal_of(Config config) {
   std::string said;

@@ -1,5 +1,5 @@
 // ranks: 4, also over tcp
-// A part of the grid over MPI, with the bits of threads.
+// A part of the grid over MPI, bitwise identical to threads.
 #include <gtest/gtest.h>
 
 #include "model_case.h"

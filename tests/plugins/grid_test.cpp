@@ -36,7 +36,7 @@ TEST(Grid, LastBatchShorterThanReplicas) {
   expect_layouts_equal({.batches = {4, 4, 1}}, layout_grid({.tensor = {1, 2}, .pipeline = {1, 2}, .data = {2}}));
 }
 
-// What split layers gather and sum travels in pieces, uneven ones among them.
+// Gathers and reductions of sharded layers are sent in pieces, some of them uneven.
 TEST(Grid, MessagesOfSplitLayersInPieces) {
   for (const char* family : {"gpt2", "llama"})
     expect_layouts_equal(

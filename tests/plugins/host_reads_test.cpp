@@ -1,4 +1,5 @@
-// A step on a device reads back to the host once. On the CPU the same operators run, so they are counted there.
+// A step on a device reads back to the host once. The CPU
+// runs the same operators, so the test counts them there.
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -14,7 +15,7 @@
 namespace gantry::testing {
 namespace {
 
-// Operators whose result depends on a device's numbers in a way that the host has to wait for.
+// Operators whose result depends on device data, so that the host has to wait for the device.
 bool waits_for_numbers(const std::string& name) {
   for (const char* one : {"aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal",
                           "aten::allclose", "aten::masked_select", "aten::_unique2"})
@@ -36,7 +37,7 @@ std::unique_ptr<at::ObserverContext> note_read(const at::RecordFunction& functio
   return nullptr;
 }
 
-// Of all ranks between two calls, which are collective over `ranks`.
+// Counts the reads of all ranks between the constructor and end(). Both are collective over `ranks`.
 class CountedReads {
  public:
   CountedReads(World& world, ProcessGroup& ranks) : world_(world), ranks_(ranks) {
@@ -71,7 +72,7 @@ Config with_everything(const std::string& family, const Layout& layout) {
     config.model.config_json =
         R"({"num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2, "hidden_size": 12, "intermediate_size": 20, "vocab_size": 29, "max_position_embeddings": 5})";
   config.model.policy = family;
-  config.optimizer.name = "sgd";  // AdamW's kernel for the CPU reads its own count of steps
+  config.optimizer.name = "sgd";  // AdamW's CPU kernel reads its own step count
   config.optimizer.clip_grad_norm = 0.1;
   return config;
 }
@@ -86,7 +87,7 @@ TensorDict masked_tokens() {
   return full;
 }
 
-// Of two steps, after a first one, which has looks of its own.
+// Counts the reads of two steps. The step before them is not counted, because it has additional reads.
 Counts reads_of_two_steps(const Config& config, const Criterion& criterion) {
   return on_layout<Counts>(config, [&](World& world) {
     Rig rig(world, config, criterion);
@@ -160,7 +161,7 @@ TEST(HostReads, AnEvaluationReadsItsLossWhereItIs) {
   EXPECT_EQ(counts, (Counts{{"gantry::read_back", 2}}));  // the two ranks of the last stage
 }
 
-// What only some ranks hold may be changed there alone.
+// Gradients that only some ranks hold may be changed on these ranks alone.
 TEST(HostReads, TheNormIsThatOfGradientsChangedInPlace) {
   const Config config = with_everything("gpt2", {.pipeline = 2});
   on_layout<int>(config, [&](World& world) {

@@ -87,7 +87,7 @@ TEST(Irregular, ReplicasWithDifferentLengthsAndSeveralCalls) {
                }));
 }
 
-// As a program passes input_ids to the first stage and labels to the last one.
+// A program may pass input_ids only to the first stage, and labels only to the last one.
 TEST(Irregular, StagesWithoutTokensAndLabels) {
   const TensorDict full = tokens(4), expected = gradients_of_one_rank(full);
   const Config config = tiny({.pipeline = 4});

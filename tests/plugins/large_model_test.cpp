@@ -1,5 +1,5 @@
-// What one rank of eight holds of a model under ZeRO 3, the other seven pretended: a hundred megabytes of parameters,
-// and with GANTRY_LONG=1 ten gigabytes.
+// Memory of one rank of eight under ZeRO 3, with seven fake peers: a hundred megabytes of parameters, or ten
+// gigabytes with GANTRY_LONG=1.
 #include <algorithm>
 #include <fmt/format.h>
 #include <fstream>
@@ -18,7 +18,7 @@ namespace gantry::testing {
 namespace {
 
 constexpr int kShardsOfLarge = 8;
-constexpr std::int64_t kTokensOfLarge = 2;  // activations are next to nothing
+constexpr std::int64_t kTokensOfLarge = 2;  // activations are negligible
 
 struct LargeModel {
   std::int64_t layers, width, words;
@@ -33,12 +33,14 @@ struct LargeModel {
   double value_bytes() const { return precision == "bfloat16" ? 2 : 4; }
   double shards(double bytes) const { return parameters() * bytes / kShardsOfLarge; }
 
-  // Values or their masters, gradients and AdamW's moments are shards. Within the backward of a layer it and the next
-  // one are unsharded, and in the end so are its gradients. They stand once more in the message to their sum, beside
-  // the next layer, or behind the last one beside the embedding's gradient. Pretended peers have read those before by
-  // then. A tie's gradient stands from the head's backward to the embedding's.
+  // Values or their master weights, gradients and AdamW's moments are sharded. Within the backward of a
+  // layer, this layer and the next one are unsharded, and at its end so are the layer's gradients. The
+  // message of the reduction holds the gradients once more, together with the next layer, or after the last
+  // layer with the embedding's gradient. Fake peers have read earlier messages by then. The gradient of a
+  // tied parameter lives from the head's backward to the embedding's.
   double states() const { return shards(4 + 4 + 8); }
-  // Sums that are not reduced yet are not there: of the layer and of what comes before the first one.
+  // Shards of gradients that are not reduced yet take no memory: those of the layer and of the embedding
+  // before the first layer.
   double peak() const {
     const double absent = 4 * (layer() + table()) / kShardsOfLarge, tie = tied ? 4 * table() : 0;
     const double in_backward = layer() * (2 * value_bytes() + 4) + tie;
@@ -60,7 +62,7 @@ struct LargeModel {
   }
 };
 
-// A line of /proc, in bytes; 0 where there is none.
+// The value of a line of /proc, in bytes; 0 if the line is missing.
 double bytes_in_proc(const std::string& file, const std::string& key) {
   std::ifstream lines("/proc/" + file);
   for (std::string line; std::getline(lines, line);)
@@ -72,7 +74,7 @@ double bytes_in_proc(const std::string& file, const std::string& key) {
   return 0;
 }
 
-// What is resident beside what was before, at most, from here on.
+// Peak resident memory from the constructor on, minus the resident memory at that time.
 class Resident {
  public:
   Resident() : before_(bytes_in_proc("self/status", "VmRSS")) { std::ofstream("/proc/self/clear_refs") << 5; }
@@ -82,15 +84,15 @@ class Resident {
   double before_;
 };
 
-// Of the rank's tensors, and of the process what is resident. Deferred weights have memory that nobody touches: what is
-// made while a model is boosted is what is resident then.
+// Bytes of the rank's tensors, and resident memory of the process. Deferred weights have untouched memory, so
+// the resident memory after boost() is the memory that boosting itself allocates.
 struct BytesOfLarge {
   double held = 0, peak = 0, resident_when_boosted = 0, resident = 0;
 };
 
 BytesOfLarge train_large(const LargeModel& what) {
   at::set_num_threads(1);
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // what is freed goes back to the system
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // freed memory is returned to the system
   const Config config = what.config();
   PretendedPeers backend(kShardsOfLarge);
   World world(backend, config, Mesh::hybrid(kShardsOfLarge, 1, kShardsOfLarge, 1));
@@ -108,10 +110,11 @@ BytesOfLarge train_large(const LargeModel& what) {
   return bytes;
 }
 
-constexpr double kOfTheProgram = 32e6;  // code, tables and caches of LibTorch's
+constexpr double kOfTheProgram = 32e6;  // code, tables and caches of LibTorch
 
 void expect_formula(const LargeModel& what) {
-  train_large({.layers = 1, .width = 64, .words = 64, .precision = what.precision});  // brings in the program's own
+  // The first run loads the program's own memory.
+  train_large({.layers = 1, .width = 64, .words = 64, .precision = what.precision});
   const BytesOfLarge bytes = train_large(what);
   fmt::print(
       "{:.3f} GB of parameters in {}, one rank of {}: {:.3f} GB resident when boosted; {:.3f} GB held and {:.3f} GB at "
@@ -120,7 +123,8 @@ void expect_formula(const LargeModel& what) {
       bytes.held / 1e9, bytes.peak / 1e9, bytes.resident / 1e9, what.states() / 1e9, what.peak() / 1e9);
   EXPECT_NEAR(bytes.held, what.states(), 0.01 * what.states());
   EXPECT_NEAR(bytes.peak, what.peak(), 0.05 * what.peak());
-  // Weights are made as shards. Beside them: sums of gradients, and a unit's rows on their way.
+  // Weights are created as shards. There is also memory for
+  // gradient sums, and for the local shard of one unit in flight.
   const double unit = what.value_bytes() * std::max(what.layer(), what.table()) / kShardsOfLarge;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which have their own idea of memory
   EXPECT_LE(bytes.resident_when_boosted, 1.05 * what.shards(what.value_bytes() + 4) + unit + kOfTheProgram);
@@ -133,7 +137,7 @@ TEST(LargeModel, OneRankHoldsWhatTheFormulaSays) {
   expect_formula({.layers = 8, .width = 512, .words = 4096, .precision = "bfloat16"});
 }
 
-// The table is unsharded before the layers and behind them, and not between.
+// The table is unsharded before the layers and after them, but not in between.
 TEST(LargeModel, ATiedEmbeddingIsUnshardedWhenItIsUsed) {
   expect_formula({.layers = 8, .width = 512, .words = 8192, .tied = true});
 }

@@ -1,5 +1,5 @@
-// Parameters that only some microbatches use, and maybe those of one replica alone: the numbers are those of one rank
-// and one microbatch, with any parameters sharded over the replicas.
+// Parameters that only some microbatches use, possibly on one replica only. The numbers equal one rank with
+// one microbatch, for all ways of sharding the parameters over the replicas.
 #include <gtest/gtest.h>
 
 #include "gantry/tensors/libtorch.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kMarkedWords = 11, kMarkedWidth = 6;
 constexpr int kMarkedLayers = 4;
 
-// Where no sample of a microbatch is marked, what is for marked ones is not computed at all.
+// Computes `extra` only if a sample of the microbatch is marked.
 struct MarkedLayerImpl : torch::nn::Module {
   MarkedLayerImpl() {
     up = register_module("up", nn::Linear(kMarkedWidth, kMarkedWidth));
@@ -59,7 +59,7 @@ struct MarkedPolicy final : PolicyFor<MarkedImpl> {
   }
 };
 
-// Of eight texts the last one is marked.
+// The last of eight sequences is marked.
 ToySteps marked_steps(const std::string& layout, int calls = 1) {
   if (!policies().contains("marked")) policies().add<MarkedPolicy>("marked");
   torch::Tensor ids = torch::arange(8 * 5).view({8, 5}) * 3 % (kMarkedWords - 1) + 1;
@@ -77,7 +77,7 @@ TEST(LateUse, ParametersOfALaterMicrobatchHaveTheGradientsOfOneRank) {
   for (const char* zero : {"2", "3", "3, gather: step", "3, gather: microbatch"})
     for (const char* rest : {"}\nschedule: {microbatches: 1}", "}\nschedule: {microbatches: 2}",
                              ", pipeline: 2}\nschedule: {microbatches: 2, name: zb_h1}"}) {
-      // A bucket for each parameter: replicas fill them in different orders.
+      // One bucket per parameter: replicas fill the buckets in different orders.
       const std::string layout = std::string("parallel: {data: 2, bucket_mb: 0.0001, zero: ") + zero + rest;
       SCOPED_TRACE(layout);
       expect_steps(expected, marked_steps(layout));

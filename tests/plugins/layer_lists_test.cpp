@@ -1,5 +1,5 @@
-// Two lists of layers with lengths of their own: an encoder and a decoder that reads the encoder's output in every
-// layer, split anywhere over the stages, against plain autograd on one device.
+// Two lists of layers of different lengths: an encoder, and a decoder that reads the encoder's output in
+// every layer. Split anywhere over the stages, they equal plain autograd on one device.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ struct PairBlockImpl : torch::nn::Module {
     drop = register_module("drop", nn::Dropout(0.2));
   }
   torch::Tensor mlp(const torch::Tensor& x) { return x + drop(down(torch::tanh(up(norm(x))))); }
-  // What each token of x reads of `of`, [samples, tokens, features] of any number of tokens.
+  // Attention from x to `of`, [samples, tokens, features], plus x. The numbers of tokens may differ.
   static torch::Tensor read(const torch::Tensor& x, const torch::Tensor& of) {
     return x + at::matmul(at::matmul(x, of.transpose(1, 2)).softmax(-1), of);
   }
@@ -34,7 +34,7 @@ struct PairBlockImpl : torch::nn::Module {
                                                                                  return mlp(x);
                                                                                }}};
   }
-  // "cross" keeps what it has read in an entry of its own, which "mlp" takes in and drops.
+  // "cross" returns its result as a new entry, which "mlp" consumes and removes.
   LayerParts decoder_parts() {
     return {{"cross",
              [](const TensorDict& state) {
@@ -64,7 +64,7 @@ struct PairImpl : torch::nn::Module {
     head = register_module("head", nn::Linear(kPairWidth, kPairWords));
   }
   TensorDict stage_forward(const StageContext& stage, TensorDict in) {
-    // A boundary carries what is read behind it and no more.
+    // A stage boundary carries only the tensors that later stages read.
     const std::size_t read = stage.layer_range().begin > kEncoderLayers ? 2 : 1;
     EXPECT_TRUE(stage.is_first() || in.size() == read) << describe(in);
     TensorDict state = stage.is_first() ? TensorDict{{"hidden", source(in.at("input_ids"))}} : std::move(in);
@@ -105,7 +105,7 @@ struct PairPolicy final : PolicyFor<PairImpl> {
   }
 };
 
-// Texts of seven tokens in, of four out.
+// Inputs of seven tokens, outputs of four.
 TensorDict pairs() {
   const torch::Tensor from = torch::arange(8 * 7).view({8, 7}) * 5 % kPairWords;
   const torch::Tensor to = (torch::arange(8 * 4).view({8, 4}) * 7 + 2) % kPairWords;

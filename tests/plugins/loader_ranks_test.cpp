@@ -1,4 +1,4 @@
-// Which ranks read the samples, and that the numbers don't depend on it.
+// Which ranks read the samples, and that the numbers do not depend on it.
 #include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class Congruence final : public Dataset {
 };
 
 struct LoadedRun {
-  std::vector<double> losses;  // of training, then of a pass over held-out samples
+  std::vector<double> losses;  // training losses, then those of a pass over held-out samples
   std::set<int> readers;       // world ranks that opened the data
 };
 
@@ -68,15 +68,16 @@ LoadedRun run(const Layout& layout, const std::string& schedule, bool masked, in
     DataLoader held_out(source, {.global_batch = 4, .shuffle = false, .keep_last = true});
     plugin->distribute(held_out, boosted);
     std::vector<double> losses;
-    for (auto& batch : *boosted.loader) {  // two steps: all ranks must know that
+    for (auto& batch : *boosted.loader) {  // two steps: every rank must get this number
       losses.push_back(*booster.execute_pipeline(batch, boosted, {.broadcast_loss = true}).loss);
       boosted.optimizer->step();
       boosted.optimizer->zero_grad();
     }
-    for (std::int64_t i = 0; i < held_out.steps(); ++i)  // 4, 4, 4 and 1: fewer than there are replicas
+    // 4, 4, 4 and 1: the last batch has fewer samples than there are replicas
+    for (std::int64_t i = 0; i < held_out.steps(); ++i)
       losses.push_back(
           *booster.execute_pipeline(held_out.batch(i), boosted, {.broadcast_loss = true, .forward_only = true}).loss);
-    // A batch of the user's own, whole on all ranks, of a shape that the loader gave before.
+    // A batch that the program made, complete on all ranks, with the shape of an earlier batch of the loader.
     Batch own = make_batch(held_out.batch(0).tensors);
     for (auto& [name, tensor] : own.tensors) tensor = torch::ones({own.samples, kLoadedTokens}, torch::kInt64);
     losses.push_back(*booster.execute_pipeline(own, boosted, {.broadcast_loss = true, .forward_only = true}).loss);
@@ -107,7 +108,7 @@ TEST(LoaderRanks, StagesBetweenReadNothing) {
   expect_equal_runs(expected, tensor, "pp 3, tp 2");
 }
 
-// Rank 1 takes longer than a collective operation may.
+// Rank 1 takes longer to open its data than a collective operation may take.
 TEST(LoaderRanks, WaitForARankThatIsLate) {
   Config config = layout_config({.pipeline = 2, .data = 2});
   config.model.policy = "gpt2";

@@ -1,4 +1,4 @@
-// Losses over features, heads and parameters: in every layout those of plain autograd on one device.
+// Losses over features, heads and parameters: every layout gives those of plain autograd on one device.
 #include <gmock/gmock.h>
 
 #include "gantry/booster/compare_layouts.h"
@@ -87,7 +87,7 @@ struct PenaltyPolicy final : PolicyFor<PenaltyModelImpl> {
   }
 };
 
-// Six samples of eight tokens, and unlike numbers of labels.
+// Six samples of eight tokens. The number of labels differs between samples.
 TensorDict penalty_batch() {
   const torch::Tensor ids = torch::arange(48).view({6, 8}) * 7 % kPenaltyTokens;
   const torch::Tensor counts = torch::tensor({5, 2, 4, 8, 5, 2}).unsqueeze(1);
@@ -104,7 +104,7 @@ Config penalty_config(const std::string& layout) {
   return toy_config("penalized", layout);
 }
 
-// The same two steps by LibTorch alone.
+// The same two steps with plain LibTorch.
 ToySteps penalized_by_autograd() { return toy_by_autograd<PenaltyModelImpl>(penalized(), kPenaltyCount); }
 
 TEST(LossForms, AreExactInEveryLayout) {

@@ -1,5 +1,5 @@
-// Ranks that share sequences of models with mixers other than attention, against one rank: every kind, the methods of
-// attention, and the other axes.
+// Ranks that share sequences of models with mixers other than attention, compared with one rank: every kind,
+// the methods of attention, and the other axes.
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -95,7 +95,7 @@ std::vector<SharedLayout> shared_layouts() {
   return all;
 }
 
-// Each kind takes a fifth of the rows.
+// Each kind runs a fifth of the layouts.
 TEST_P(MixersContext, SharedSequencesTrainLikeOneRank) {
   const auto* mine = std::ranges::find(kSharedMixers, std::string(GetParam().name), &SharedMixerCase::name);
   for (const bool packed : {true, false}) {

@@ -1,5 +1,5 @@
-// Models with mixers other than attention over all axes and the ways of ZeRO, against one rank: packed documents,
-// padding and groups that ranks share.
+// Models with mixers other than attention over all axes and ZeRO levels, compared with one rank: packed
+// documents, padding and groups that ranks share.
 #include <gtest/gtest.h>
 
 #include "model_case.h"

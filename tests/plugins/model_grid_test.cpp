@@ -1,5 +1,5 @@
-// The grid over models and sequence parallelism: Llama with key heads that ranks share, BERT with each of its heads,
-// odd lengths, heads and widths that tp does not divide.
+// The grid over models and sequence parallelism: Llama with KV heads that ranks share, BERT with each of its
+// heads, odd lengths, heads and widths that tp does not divide.
 #include <gtest/gtest.h>
 
 #include "description_cases.h"

@@ -1,4 +1,5 @@
-// What waits in host memory comes back as it was: every schedule and layout gives the bits that it gives without.
+// Data offloaded to host memory is restored unchanged: every
+// schedule and layout is bitwise identical to one without offload.
 #include <gtest/gtest.h>
 #include <map>
 
@@ -52,7 +53,7 @@ TEST(Offload, GivesTheSameBitsInEveryLayout) {
   expect_bits_of_none(kMoved, layouts);
 }
 
-// Masters of 16 bits' parameters, running means of matrices that one rank steps whole, and experts.
+// Master weights of 16-bit parameters, momentum of matrices that one rank updates as a whole, and experts.
 TEST(Offload, GivesTheSameBitsOfEveryState) {
   const Parallelism how{{.pipeline = 2, .data = 2}, "gpipe", 3};
   Parallelism zero = how;
@@ -65,7 +66,7 @@ TEST(Offload, GivesTheSameBitsOfEveryState) {
                       {{{.pipeline = 2}, "gpipe", 6}});
 }
 
-// What `recompute: auto` has chosen is what the plugin runs.
+// The plugin runs the choice of `recompute: auto`.
 TEST(RecomputeAuto, IsWhatAPlannerChooses) {
   const std::string text =
       "model: {policy: gpt2, config: {n_embd: 64, n_layer: 4, n_head: 4, n_positions: 128, vocab_size: 500}}\n"

@@ -1,4 +1,4 @@
-// What the trace of a step shows: communication that is launched while there is still work to hide it.
+// The trace of a step shows that communication is launched while there is still work to hide it.
 #include <algorithm>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace gantry::testing {
 namespace {
 
-// Rank 0's trace of a step of a small GPT-2 on two replicas, after one that warms up.
+// Rank 0's trace of one step of a small GPT-2 on two replicas, after a warm-up step.
 Profile traced_step(int zero, int pipeline, int chunks = 1) {
   Config config = layout_config({.pipeline = pipeline, .data = 2});
   config.model.policy = "gpt2";
@@ -19,7 +19,7 @@ Profile traced_step(int zero, int pipeline, int chunks = 1) {
   config.schedule.name = chunks > 1 ? "interleaved_1f1b" : "1f1b";
   config.schedule.chunks = chunks;
   config.parallel.zero = zero;
-  config.parallel.bucket_mb = 0.05;  // several buckets a layer
+  config.parallel.bucket_mb = 0.05;  // several buckets per layer
   Profile traced;
   EXPECT_EQ(start_ranks()(config,
                           [&](World& world) {
@@ -71,7 +71,7 @@ TEST(Overlap, AForwardBeginsBeforeTheValuesOfLaterStagesAreThere) {
   const auto forwards = starts_of(profile, "aten::native_layer_norm");
   const auto backwards = starts_of(profile, "NativeLayerNormBackward"), waits = starts_of(profile, "gantry::wait");
   ASSERT_FALSE(forwards.empty() || backwards.empty());
-  // One rank along tp and pp: all that a forward may wait for are values.
+  // There is one rank along tp and pp, so a forward can only wait for parameter values.
   EXPECT_TRUE(std::any_of(waits.begin(), waits.end(), [&](double wait) { return wait < forwards.front(); }));
   EXPECT_TRUE(std::any_of(waits.begin(), waits.end(),
                           [&](double wait) { return wait > forwards.front() && wait < backwards.front(); }));

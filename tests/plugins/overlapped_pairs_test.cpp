@@ -1,5 +1,6 @@
-// Overlapped pairs of a schedule: the parts of a forward and of a backward run in turn, so that the rows of one's
-// experts travel while the other computes. The numbers are those of one rank, the bits those of one after the other.
+// Overlapped pairs of a schedule: parts of a forward and of a backward alternate, so that expert rows of one
+// are in flight while the other computes. The numbers equal one rank, and are bitwise identical to running
+// the pair one after the other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mutex>
@@ -17,13 +18,14 @@
 namespace gantry::testing {
 namespace {
 
-// What each rank does, a letter an event: rows leave (r), products (p) and waits (w) of forwards; capital letters are
-// those of backwards.
+// Events of each rank in order, one letter each: an all-to-all starts (r), a matrix multiplication (p), a
+// wait (w). Lower case: in a forward; capital letters: in a backward.
 std::mutex letters_mutex;
 std::map<std::string, std::string> letters_of_rank;
 thread_local int backwards_of_thread = 0;
 
-// A rank's forwards and backwards run on its thread, or on a device on two that are set to it.
+// A name for the rank of the calling thread. On a device two threads run a rank's forwards and backwards,
+// with the same current device. On the CPU one thread runs both.
 std::string this_rank() {
   std::ostringstream name;
   if (c10::impl::hasDeviceGuardImpl(torch::kPrivateUse1))
@@ -51,7 +53,8 @@ std::unique_ptr<at::ObserverContext> note_event(const at::RecordFunction& functi
   return nullptr;
 }
 
-// How often rows were under way while the other of a pair computed: between a departure and the wait for it.
+// Number of all-to-alls during which the other pass of
+// the pair computed, between the start and the next wait.
 struct Hidden {
   int forwards = 0, backwards = 0;
 };
@@ -101,7 +104,7 @@ TEST(OverlappedPairs, RowsTravelWhileTheOtherComputes) {
   EXPECT_EQ(nothing.backwards, 0);
 }
 
-// ZeRO 3 runs pairs one after the other.
+// ZeRO 3 runs the passes of a pair one after the other.
 TEST(OverlappedPairs, HaveTheBitsOfOneAfterTheOther) {
   for (const char* precision : {"float64", "bfloat16"}) {
     ModelCase what = paired_mixtral();
@@ -132,7 +135,7 @@ TEST(OverlappedPairs, HaveTheNumbersOfOneRank) {
   expect_layouts_equal(what, layouts);
 }
 
-// Shared experts with a gate and without, layers that have no experts, and a model without any.
+// Shared experts with and without a gate, layers without experts, and a model without any.
 TEST(OverlappedPairs, OfOtherFamilies) {
   const std::pair<const char*, const char*> families[] = {{"qwen2_moe", kQwen2MoeKeys}, {"deepseek_v3", kDeepseekKeys}};
   for (const auto& [family, keys] : families) {

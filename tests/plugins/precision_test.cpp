@@ -1,4 +1,4 @@
-// Lower precisions: float32 masters and gradients, the loss scale, and steps that are not finite.
+// Low precisions: float32 master weights and gradients, the loss scale, and steps that are not finite.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,8 +34,8 @@ TEST(Precision, LowOnesFollowFloat32InEveryLayout) {
     }
 }
 
-// The data begin again every 8 steps, so that the loss falls. The bands about float32's curve, as parts of the first
-// loss, are those of bench/RESULTS.md.
+// The data repeat every 8 steps, so that the loss falls. bench/RESULTS.md lists the tolerances around the
+// float32 curve, as fractions of the first loss.
 TEST(Precision, LowOnesFollowFloat32Over200Steps) {
   for (const char* family : layouts_to_run<const char*>({"gpt2", "llama"})) {
     ModelCase what{.family = family, .layers = 2, .width = 32, .vocabulary = 53, .batches = std::vector<int>(200, 6)};
@@ -66,7 +66,7 @@ TEST(LossScaler, HalvesGrowsAndHasHysteresis) {
   scaler.overflowed();
   EXPECT_EQ(scaler.scale(), 512);
   scaler.overflowed();
-  scaler.stepped();  // forgets the overflow before it
+  scaler.stepped();  // clears the earlier overflow
   scaler.overflowed();
   EXPECT_EQ(scaler.scale(), 512);
   for (int step = 0; step < 3; ++step) scaler.stepped();
@@ -79,10 +79,10 @@ enum class Taken { kNotReached, kNo, kYes };
 
 struct PoisonedStep {
   int code = 0;
-  std::vector<Taken> taken = std::vector<Taken>(4);  // by rank
+  std::vector<Taken> taken = std::vector<Taken>(4);  // indexed by rank
 };
 
-// One step whose gradient is not finite on one rank alone.
+// Runs one step whose gradient is not finite on one rank only.
 PoisonedStep poisoned_step(Config config) {
   config.model.policy = "gpt2";
   config.model.config_json = R"({"n_layer": 4, "n_head": 2, "n_embd": 8, "vocab_size": 16,
@@ -110,7 +110,7 @@ PoisonedStep poisoned_step(Config config) {
   return seen;
 }
 
-// The norm of the gradients that a step left, on one rank.
+// The norm of the gradients after step(), on one rank.
 double norm_that_a_step_leaves(const std::string& precision, const std::string& optimizer) {
   Config config = layout_config({});
   config.precision = precision;
@@ -141,8 +141,9 @@ TEST(Clipping, IsSeenInTheGradientsAfterAStepWhoeverScalesThem) {
       EXPECT_NEAR(norm_that_a_step_leaves(precision, optimizer), 0.05, 1e-5) << precision << " " << optimizer;
 }
 
-// What three steps of float16 show on rank 0: norms, gradients after the steps, and weights at the end. A step of two
-// calls whose sums are added, then one that overflows, then two that don't. `some`: the optimizer has not all
+// Runs four float16 steps. Returns the norms and gradients on rank 0 of the three steps that do not overflow,
+// and the final weights. Each step has one call, except the first, which adds a second one. The second step
+// overflows. `keeps`: the gradients keep the loss scale until step(). `some`: the optimizer has only some
 // parameters.
 std::vector<torch::Tensor> scaled_steps(Config config, bool keeps, bool some = false) {
   config.precision = "float16";
@@ -168,7 +169,7 @@ std::vector<torch::Tensor> scaled_steps(Config config, bool keeps, bool some = f
     };
     run(0);
     for (int step = 0; step < 4; ++step) {
-      // A sum that another one is added to has its own scale taken out.
+      // Before another gradient is added to it, a gradient loses its loss scale.
       EXPECT_EQ(gradients.left(), keeps && step == 0 ? 1.0 / 65536 : 1);
       run(step);
       EXPECT_EQ(gradients.left(), keeps && step > 0 ? 1.0 / 65536 : 1);
@@ -190,7 +191,7 @@ std::vector<torch::Tensor> scaled_steps(Config config, bool keeps, bool some = f
   return seen;
 }
 
-// The scale is a power of two, so where it is taken out does not change a bit.
+// The scale is a power of two, so the place where it is removed does not change a bit.
 TEST(LossScale, KeptUntilTheStepGivesTheSameBits) {
   for (const int zero : {0, 1})
     for (const char* optimizer : {"adamw", "sgd"})

@@ -1,4 +1,4 @@
-// Losses of preferences against reference cases, in every layout.
+// Losses of preferences compared with reference cases, in every layout.
 #include "gantry/plugins/preference_loss.h"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Planted faults that the replica auditor must find, each named with its ranks.
+// Injected faults that the replica auditor must find. Each message names the fault with its ranks.
 #include <gtest/gtest.h>
 
 #include "gantry/booster/recipe.h"
@@ -26,7 +26,8 @@ class FaultyPolicy : public PolicyFor<models::DecoderImpl> {
   DecoderPolicy right_;
 };
 
-// Says that the last norm works on full activations, where it sees a shard: its gradient is not summed.
+// Declares that the last norm works on full activations,
+// although it sees a shard: its gradient is not reduced.
 class DroppedSum final : public FaultyPolicy {
  public:
   ModelSplit split(const models::DecoderImpl& model) const override {
@@ -37,7 +38,7 @@ class DroppedSum final : public FaultyPolicy {
   }
 };
 
-// Draws a mask on a replicated activation from a generator of the rank's own.
+// Multiplies a replicated activation by a mask that depends on the rank.
 class RankDependentDropout final : public FaultyPolicy {
  public:
   TensorDict forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const override {
@@ -62,7 +63,7 @@ Config config_for(const Layout& layout, bool sequence_parallel) {
   return config;
 }
 
-// Runs two steps, auditing each before its update, and gives what the auditor says on some rank; "" if nothing.
+// Runs two steps, with an audit of each before its update. Returns the auditor's message of some rank, or "".
 std::string audit(const std::string& policy, const Layout& layout, bool sequence_parallel,
                   const std::function<void(Boosted&, ProcessGroupMesh&)>& plant = {}) {
   Config config = config_for(layout, sequence_parallel);

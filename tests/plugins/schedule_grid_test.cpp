@@ -1,5 +1,5 @@
-// The grid over schedules, chunks and recomputation: every schedule gives one rank's numbers, whatever it splits or
-// computes again.
+// The grid over schedules, chunks and recomputation: every schedule gives one rank's numbers, with any split
+// and any recomputation.
 #include <gtest/gtest.h>
 
 #include "gantry/core/config/schedule_names.h"
@@ -70,7 +70,7 @@ TEST(ScheduleGrid, RecomputationOfSomeLayersOfEachStage) {
 TEST(ScheduleGrid, SchedulesGiveOneRanksBitsUntiedWithoutClipping) {
   const ModelCase what{.layers = 8, .tied = false, .clip = 1e9, .precision = "float32"};
   const CaseResult expected = run_case(what, {.microbatches = 6});
-  // breadth_first takes the last microbatch's backward first: it adds in another order.
+  // breadth_first runs the last microbatch's backward first, so it adds in another order.
   const LayoutAxes axes{
       .pipeline = {2, 4},
       .schedules = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "dualpipe_v"},

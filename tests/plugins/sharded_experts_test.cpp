@@ -1,5 +1,6 @@
-// Experts over ranks under ZeRO 3: their rows are sharded over the ranks that have them, and all else over those that
-// see other samples. The bits are those of zero 0, the numbers those of one rank.
+// Experts over ranks under ZeRO 3: expert rows are sharded over the ranks that hold the same experts, and all
+// other parameters over the ranks with other samples. Results are bitwise identical to ZeRO 0 and equal one
+// rank within tolerances.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +35,7 @@ void expect_bits_without_shards(const ModelCase& what, const Parallelism& how) {
   expect_identical(run_case(what, plain), run_case(what, how), what.family + " " + describe(how));
 }
 
-// Six experts over two ranks, and five, with one rank for each of them and with several.
+// Six or five experts over two ranks. Each expert is on one rank, or on several.
 TEST(ShardedExperts, HaveTheBitsOfZero0) {
   const std::vector<Layout> layouts = {{.data = 2, .expert = 2},
                                        {.data = 4, .expert = 2},
@@ -43,7 +44,7 @@ TEST(ShardedExperts, HaveTheBitsOfZero0) {
   std::size_t index = 0;
   for (const int experts : {6, 5}) {
     ModelCase what = sharded_mixtral(experts);
-    what.clip = 1e9;  // the norm is summed in another order
+    what.clip = 1e9;  // the norm is reduced in another order
     what.precision = "float32";
     for (const Layout& layout : layouts_to_run(layouts))
       for (const char* gather : turn_of<const char*>(index++, 3, {"step", "window", "microbatch"}))
@@ -66,16 +67,15 @@ TEST(ShardedExperts, HaveTheBitsOfZero0InLowPrecisionAndWithReplicasOfShards) {
 }
 
 TEST(ShardedExperts, EqualOneRank) {
-  std::vector<Parallelism> layouts = {sharded({.data = 2, .expert = 1}, 2),
-                                      sharded({.data = 2, .expert = 2}, 5, "step"),
-                                      sharded({.data = 4, .expert = 2}, 1),
-                                      sharded({.data = 3, .expert = 3}, 2),
-                                      sharded({.tensor = 4, .expert = 2}, 2),  // experts alone have other ranks
-                                      sharded({.data = 2, .tensor = 2, .expert = 4}, 1, "window"),
-                                      sharded({.data = 2, .context = 2, .expert = 2}, 2),
-                                      sharded({.data = 2, .tensor = 2, .context = 2, .expert = 2}, 1),
-                                      sharded({.pipeline = 2, .data = 2, .expert = 2}, 5, "microbatch", "zb_h1"),
-                                      sharded({.pipeline = 2, .data = 2, .tensor = 2, .expert = 2}, 2, "window")};
+  std::vector<Parallelism> layouts = {
+      sharded({.data = 2, .expert = 1}, 2), sharded({.data = 2, .expert = 2}, 5, "step"),
+      sharded({.data = 4, .expert = 2}, 1), sharded({.data = 3, .expert = 3}, 2),
+      // dp is 1, so only experts have ranks to be sharded over.
+      sharded({.tensor = 4, .expert = 2}, 2), sharded({.data = 2, .tensor = 2, .expert = 4}, 1, "window"),
+      sharded({.data = 2, .context = 2, .expert = 2}, 2),
+      sharded({.data = 2, .tensor = 2, .context = 2, .expert = 2}, 1),
+      sharded({.pipeline = 2, .data = 2, .expert = 2}, 5, "microbatch", "zb_h1"),
+      sharded({.pipeline = 2, .data = 2, .tensor = 2, .expert = 2}, 2, "window")};
   layouts.push_back(sharded({.data = 2, .expert = 2}, 2));
   layouts.back().dispatch = "all_gather";
   for (const char* recompute : {"full", "selective", "parts"}) {
@@ -84,7 +84,7 @@ TEST(ShardedExperts, EqualOneRank) {
   }
   ModelCase what = sharded_mixtral(5);
   expect_layouts_equal(what, layouts);
-  what.experts = {};  // losses of routers need one call
+  what.experts = {};  // router losses require a single call per step
   Parallelism accumulated = sharded({.data = 4, .expert = 2}, 1);
   accumulated.accumulation = 2;
   expect_layouts_equal(what, {accumulated});
@@ -104,7 +104,7 @@ TEST(ShardedExperts, EqualOneRankUnderEverySchedule) {
   expect_layouts_equal(what, layouts);
 }
 
-// Shared experts, layers without any, corrections of routers, columns that lie in pairs, biases.
+// Shared experts, layers without experts, expert bias, interleaved columns, biases.
 TEST(ShardedExperts, OfOtherFamilies) {
   const std::pair<const char*, const char*> families[] = {
       {"qwen2_moe", kQwen2MoeKeys}, {"gpt_oss", kGptOssKeys}, {"deepseek_v3", kDeepseekKeys}};
@@ -121,8 +121,8 @@ TEST(ShardedExperts, OfOtherFamilies) {
   }
 }
 
-// Of a model that knows two words all tokens choose one expert of the second layer: ranks without rows take part in
-// every gather and sum.
+// The vocabulary has two words, so all tokens choose one expert of the second layer. Ranks without rows take
+// part in every gather and reduction.
 TEST(ShardedExperts, AllTokensMayGoToOneExpert) {
   ModelCase what = sharded_mixtral(4, 1);
   what.layers = 2;

@@ -1,4 +1,4 @@
-// A step that one rank gives up, in any layout, beside the same run without it.
+// A step that one rank aborts, in any layout, compared with the same run without it.
 #pragma once
 
 #include "tiny_rig.h"
@@ -14,8 +14,8 @@ struct StopCase {
   int zero = 0;
   const char* precision = "float64";
   const char* recompute = "none";
-  std::int64_t samples = 8;        // of a global batch
-  std::vector<int> asks = {0, 1};  // at which the stopping rank wants to stop
+  std::int64_t samples = 8;        // samples per global batch
+  std::vector<int> asks = {0, 1};  // index of the call of `stops` that returns true, one run each
 };
 
 inline Config stop_config(const StopCase& how) {
@@ -25,20 +25,21 @@ inline Config stop_config(const StopCase& how) {
   config.schedule.chunks = how.chunks;
   config.schedule.recompute = how.recompute;
   config.parallel.zero = how.zero;
-  config.parallel.bucket_mb = 0.001;  // several of them, reduced within the backward
+  config.parallel.bucket_mb = 0.001;  // several buckets, reduced within the backward
   config.precision = how.precision;
   config.comm.threads_per_rank = 1;
   return config;
 }
 
-// What is left of a run of three steps, on this rank.
+// The results of a run of three steps on this rank.
 struct StopRun {
   std::vector<double> losses;
   std::vector<torch::Tensor> weights;
 };
 
-// With `stopper`, that rank alone wants to stop when it is asked for the time `ask` in the second step, and then in an
-// evaluation; both are given up on all ranks and done again.
+// In the second step the rank `stopper` aborts an evaluation and then the training step, when `stops` is
+// called for the time `ask`, counted from 0. All ranks abort both, and run the training step again. Without a
+// stopper (-1) nothing is aborted.
 inline StopRun run_with_stop(World& world, const Config& config, std::int64_t samples, int stopper, int ask) {
   Rig rig(world, config);
   StopRun run;

@@ -1,5 +1,5 @@
 // ranks: 4, also over tcp
-// Steps that one process alone gives up.
+// Steps that a single process aborts.
 #include <gtest/gtest.h>
 
 #include "stop_case.h"

@@ -1,4 +1,4 @@
-// A step that one rank gives up leaves weights, optimizer and randomness as they were, and every group usable.
+// A step that one rank aborts leaves weights, optimizer and random state unchanged, and every group usable.
 #include <gtest/gtest.h>
 
 #include "stop_case.h"
@@ -34,7 +34,8 @@ TEST(GivenUp, AStepLeavesNoTraceInAnyLayout) {
     expect_stop_leaves_no_trace(how);
 }
 
-// One step's gradient norm, of three calls; with `stops`, the second one is given up and nothing is left.
+// The gradient norm of one step of three calls. With `stops`,
+// the second call is aborted and no gradient is left.
 double accumulate(Rig& rig, World& world, bool stops) {
   const auto run = [&](int seed, bool wants) {
     return rig.booster.execute_pipeline(rig.batch(tokens(8, seed)), rig.boosted,
@@ -50,7 +51,7 @@ double accumulate(Rig& rig, World& world, bool stops) {
   return rig.boosted.optimizer->grad_norm();
 }
 
-// Gradients that were accumulated before are dropped too: the whole step is done again.
+// An abort also drops gradients that were accumulated before: the full step is repeated.
 TEST(GivenUp, AnAccumulationIsDroppedAsAWhole) {
   for (const int zero : {0, 2}) {
     SCOPED_TRACE(zero);

@@ -1,4 +1,4 @@
-// Steps of a toy model in any layout: what must not depend on it.
+// Steps of a toy model in any layout. The results must not depend on the layout.
 #pragma once
 
 #include <map>
@@ -19,15 +19,15 @@ namespace gantry::testing {
 
 struct ToySteps {
   std::vector<double> losses;
-  std::vector<std::map<std::string, double>> added;  // losses by name, of each step
-  TensorDict gradients;                              // of the last step, whole
+  std::vector<std::map<std::string, double>> added;  // added losses by name, per step
+  TensorDict gradients;                              // full gradients of the last step
 };
 
 struct ToyCase {
   std::function<std::shared_ptr<torch::nn::Module>()> build;  // under DeferredInit, then in float64
-  TensorDict batch;                                           // the full one
+  TensorDict batch;                                           // the global batch
   std::int64_t step_tokens = 0;
-  int calls = 1;  // of a step, each a part of the batch
+  int calls = 1;  // calls per step, each with a part of the batch
   std::int64_t step_samples = 0;
 };
 
@@ -38,13 +38,13 @@ inline std::shared_ptr<torch::nn::Module> build_toy(const ToyCase& toy) {
   return model;
 }
 
-// `layout`: keys of the YAML, "parallel: {tensor: 2}\nschedule: {microbatches: 2}".
+// `layout`: YAML keys such as "parallel: {tensor: 2}\nschedule: {microbatches: 2}".
 inline Config toy_config(const std::string& policy, const std::string& layout) {
   return Config::parse("model: {policy: " + policy + "}\nprecision: float64\n" + layout +
                        "\ncomm: {timeout_seconds: 30, threads_per_rank: 1}\n");
 }
 
-// Two steps of SGD.
+// Trains for two SGD steps.
 inline ToySteps run_toy(const ToyCase& toy, const Config& config) {
   return on_layout<ToySteps>(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
@@ -86,7 +86,7 @@ inline ToySteps run_toy(const ToyCase& toy, const Config& config) {
   });
 }
 
-// The same steps of a full model by LibTorch alone. `counted`: number of labels that count.
+// The same steps of the full model with plain LibTorch. `counted`: number of labels that count.
 template <class Model>
 ToySteps toy_by_autograd(const ToyCase& toy, std::int64_t counted) {
   const auto model = std::dynamic_pointer_cast<Model>(build_toy(toy));
@@ -112,7 +112,7 @@ ToySteps toy_by_autograd(const ToyCase& toy, std::int64_t counted) {
     const torch::NoGradGuard no_grad;
     for (const auto& item : model->named_parameters()) {
       torch::Tensor parameter = item.value();
-      if (!parameter.grad().defined()) continue;  // a tie's second name
+      if (!parameter.grad().defined()) continue;  // the second name of a tied parameter
       if (step == 1) steps.gradients.set(item.key(), parameter.grad().clone());
       parameter.sub_(0.05 * parameter.grad());
       parameter.mutable_grad() = torch::Tensor();

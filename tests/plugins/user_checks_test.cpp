@@ -1,4 +1,4 @@
-// Slips of a user's: each is refused or named, none trains something else without a word.
+// Mistakes of users: each is rejected or reported. None silently trains something else.
 #include <cmath>
 #include <gmock/gmock.h>
 #include <type_traits>
@@ -370,7 +370,7 @@ TEST(UserChecks, AnExceptionOfTheLoopHasACodeOfItsOwn) {
 }
 
 TEST(UserChecks, SplitOutputsThatThePolicyForgets) {
-  // Labels that lie in every rank's part too: nothing else would tell.
+  // Labels below 2 are valid in every rank's part of the logits too, so no other check would fail.
   for (const std::int64_t labels : {6, 2}) {
     const Config config = stack_config({.pipeline = 2, .tensor = 2}, "stack_forgets");
     const RanksOutcome said = outcome_of(config, [&](World& world) {
@@ -416,7 +416,7 @@ TEST(UserChecks, AConfigurationOfAProgramIsChecked) {
   }
 }
 
-// Steps a parameter by its norm, as LARS does.
+// Stands for an optimizer that uses the norm of a parameter, like LARS.
 class StepsByNorms : public torch::optim::SGD {
  public:
   using torch::optim::SGD::SGD;

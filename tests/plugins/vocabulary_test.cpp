@@ -1,4 +1,5 @@
-// Embedding and head that all ranks of a pipeline share give one rank's numbers: float64, 1e-10, whole training steps.
+// Embedding and head sharded over all ranks of a pipeline give
+// one rank's numbers: float64, 1e-10, complete training steps.
 #include <gtest/gtest.h>
 
 #include "gantry/core/config/schedule_names.h"
@@ -16,7 +17,7 @@ Parallelism shared(Layout layout, const std::string& schedule = "1f1b", int micr
   return how;
 }
 
-// Each with algorithm 2, the default, and every second one with algorithm 1 as well.
+// Each layout with algorithm 2, the default, and every second one with algorithm 1 as well.
 std::vector<Parallelism> by_both(std::vector<Parallelism> layouts) {
   for (std::size_t i = 0, given = layouts.size(); i < given; i += 2) {
     layouts.push_back(layouts[i]);
@@ -99,7 +100,8 @@ TEST(Vocabulary, WithZeroAccumulationContextAndRecomputation) {
   expect_layouts_equal(kUneven, {zero, calls, recomputed, shared(layout)});
 }
 
-// The head of 131 words weighs as much as 131 / (12 * 12) layers, so stages of layers alone win.
+// The head of 131 words costs as much as 131 / (12 * 12)
+// layers, so sharing the vocabulary makes the step shorter.
 TEST(Vocabulary, AutoIsOneOfTheTwo) {
   Parallelism chosen = shared({.pipeline = 2});
   chosen.vocabulary = "auto";
@@ -128,7 +130,7 @@ TEST(Vocabulary, EvaluatesAndReturnsFullLogits) {
   expect_close(dense, outputs({.pipeline = 2, .data = 1, .tensor = 2}, "pipeline"));
 }
 
-// A step that is given up leaves everything as it was, whoever wants it.
+// An aborted step changes nothing, on whichever rank it starts.
 TEST(Vocabulary, AStepIsGivenUp) {
   Config config = tiny({.pipeline = 3}, 4);
   config.parallel.vocabulary = "pipeline";

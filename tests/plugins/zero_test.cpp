@@ -37,7 +37,8 @@ TEST(Zero, EveryOptimizerEqualsOneRank) {
     for (const char* optimizer : {"adamw", "sgd", "lion"}) {
       ModelCase what{.layers = 4, .dropout = 0.1};
       what.optimizer = optimizer;
-      // Lion steps by signs: an exact zero follows rounding, so its first step alone is compared.
+      // Lion updates by the sign, so rounding decides the update
+      // of an exact zero. Only its first step is compared.
       if (what.optimizer == "lion") what.batches = {6};
       expect_layouts_equal(what, turn_of(index++ + static_cast<std::size_t>(zero), 3, layouts(zero)));
     }
@@ -78,7 +79,8 @@ double formula(int zero, int replicas, const std::string& precision) {
   return kParameters * (values + gradients / (zero > 1 ? replicas : 1) + state / (zero > 0 ? replicas : 1));
 }
 
-// What is under way under ZeRO 2: two buckets, each of a parameter here, and one gradient on its way into them.
+// Memory in flight under ZeRO 2: two buckets, which hold one
+// parameter each here, and one gradient on its way into them.
 double under_way(int zero, int replicas, const std::string& precision) {
   if (zero < 2 || replicas == 1) return 0;
   constexpr double kLargest = 4 * kWidth * kWidth;
@@ -89,7 +91,7 @@ TEST(Zero, MemoryIsThatOfTheFormula) {
   for (const char* precision : {"float32", "bfloat16"})
     for (const int zero : {0, 1, 2})
       for (const int replicas : {1, 2, 4}) {
-        if (zero > 0 && replicas == 1) continue;  // as without it
+        if (zero > 0 && replicas == 1) continue;  // the same as ZeRO 0
         const BytesOfSteps memory = train_alone(zero, replicas, precision);
         const double expected = formula(zero, replicas, precision);
         const std::string label = fmt::format("{} zero {} dp {}", precision, zero, replicas);

@@ -1,4 +1,5 @@
-// What `schedule.layers: balanced` weighs: the same by a model as by its keys, and what a policy of one's own states.
+// The work per layer for `schedule.layers: balanced`: equal
+// by a model and by its keys, and stated by a custom policy.
 #include "gantry/schedule/layer_work.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ std::shared_ptr<torch::nn::Module> build_family(const std::string& family, const
   return models::families().at(family).build(keys);
 }
 
-// So `gantry config` shows what the library does.
+// `gantry config` uses the keys, and so shows the same as the library.
 TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
   const std::pair<std::string, nlohmann::json> cases[] = {
       {"gpt2", {{"n_layer", 2}}},
@@ -70,7 +71,7 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
   }
 }
 
-// A GPT-2 whose layer 1 has ten times the work of any other, and whose head has none.
+// A GPT-2 whose layer 1 has ten times the work of any other layer, and whose head has no work.
 class HeavyLayerPolicy : public PolicyFor<models::DecoderImpl> {
  public:
   std::string name() const override { return "HeavyLayerPolicy"; }
@@ -94,10 +95,10 @@ TEST(LayerWorkOfPolicies, APolicyStatesAHeavyLayer) {
   auto chosen = [&](const PipelineStageManager& stages) { return chosen_layers(balanced, policy, *model, stages); };
   EXPECT_EQ(chosen({0, 2}), (Counts{2, 4}));
   EXPECT_EQ(chosen({0, 3}), (Counts{1, 1, 4}));
-  // Rank 0 has stages 0 and 2 of a loop, and 0 and 3 of a V.
+  // Rank 0 has stages 0 and 2 of a loop, or stages 0 and 3 of a V.
   EXPECT_EQ(chosen({0, 2, 2}), (Counts{1, 1, 3, 1}));
   EXPECT_EQ(chosen({0, 2, 2, StagePlacement::kV}), (Counts{1, 1, 1, 3}));
-  // Without it layers are equal, and the head weighs most.
+  // Without stated work the layers are equal, and the head has the most work.
   EXPECT_EQ(chosen_layers(balanced, DecoderPolicy(), *model, {0, 2}), (Counts{6, 0}));
 
   policy.work.pop_back();

@@ -1,4 +1,4 @@
-// Tensor and sequence parallelism for a user's own modules, against the dense module, in float64.
+// Tensor and sequence parallelism for user-defined modules, compared with the dense module in float64.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -113,7 +113,7 @@ TEST(Acceptance, E8TenStepsWithAndWithoutZeroGrad) {
     });
 }
 
-// A Llama-3-like block of a user's own: sharded norms, a change of layout before attention's stand-in.
+// A custom block like those of Llama 3: a sharded norm, and a change of layout where attention would be.
 struct Block : torch::nn::Module {
   explicit Block(std::int64_t width) {
     norm = register_module("norm", nn::RmsNorm(width));
@@ -152,7 +152,8 @@ TEST(Acceptance, B2B12FeedForwardBehindANormOnSequenceShards) {
       expect_close(part, expected.narrow(1, begin, sizes[group.rank()]));
       part.pow(2).sum().backward();
       expected.pow(2).sum().backward();
-      expect_close(split->norm->weight.grad(), dense->norm->weight.grad());  // E9: partial sums, summed by the backward
+      // E9: partial sums, reduced in the backward
+      expect_close(split->norm->weight.grad(), dense->norm->weight.grad());
       const Range own = shard(0, 30, group.size()).ranges(group.rank()).front();
       expect_close(split->w1->weight.grad(), dense->w1->weight.grad().narrow(0, own.begin, own.size()));
     });
@@ -166,7 +167,7 @@ TEST(Acceptance, E10EveryLayoutToEveryOther) {
         run_ranks(ranks, [&](World&, ProcessGroupMesh& mesh) {
           ProcessGroup& group = mesh["tp"];
           const torch::Tensor full = values({4, 5});
-          // A local tensor of a layout: the whole, a part, or a share whose sum is the whole.
+          // A local tensor in a layout: full, a shard, or a partial sum.
           auto local = [&](const gantry::Layout& layout, const torch::Tensor& of) {
             if (std::holds_alternative<Replicate>(layout)) return of.clone();
             if (std::holds_alternative<Partial>(layout))
@@ -181,7 +182,7 @@ TEST(Acceptance, E10EveryLayoutToEveryOther) {
           torch::Tensor seen = output.detach().clone();
           if (std::holds_alternative<Partial>(to)) group.all_reduce(seen).wait();
           expect_close(seen, std::holds_alternative<Partial>(to) ? full : local(to, full));
-          // The gradient of a partial sum is whole; so is that of a replicated tensor.
+          // The gradient of a partial sum is the full one, like that of a replicated tensor.
           const torch::Tensor gradient = values({4, 5}, 3);
           auto gradient_in = [&](const gantry::Layout& layout) {
             return std::holds_alternative<Partial>(layout) ? gradient : local(layout, gradient);

@@ -1,5 +1,6 @@
-// What a plan says of modules between the split ones, where activations are sequence shards: a vision transformer with
-// plain modules and parameters of its own before the scatter, and losses that stages add. Against one rank, in float64.
+// Rules of a plan for modules between the sharded ones, where activations are sequence shards. The models are
+// a vision transformer with plain modules and own parameters before the scatter, and one whose stages add
+// losses. Compared with one rank in float64.
 #include <cstring>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +48,7 @@ struct VisionBlock : torch::nn::Module {
   nn::Dropout drop{nullptr};
 };
 
-// Patches of an image behind a class token: plain modules and parameters of the root's own.
+// Patches of an image after a class token: plain modules, and parameters of the root module.
 struct Vision : torch::nn::Module {
   Vision() {
     class_token = register_parameter("class_token", torch::empty({1, 1, kWidth}));
@@ -132,7 +133,7 @@ struct Curve {
   std::vector<double> losses, norms;
 };
 
-// Three steps; losses and norms must be the same on every rank.
+// Runs three steps. Losses and norms must be the same on every rank.
 Curve train(const Config& config, const std::function<std::shared_ptr<torch::nn::Module>()>& build,
             const Criterion& criterion, const Batch& batch) {
   Curve curve;
@@ -203,7 +204,7 @@ TEST(SequenceParallelPlan, PlainModulesAndAClassTokenBeforeTheScatterEqualOneRan
 
 TEST(SequenceParallelPlan, WhatNoRuleSpeaksForIsRefusedWithTheRuleToWrite) {
   register_vision();
-  // Full activations need no word.
+  // Full activations need no rule.
   EXPECT_EQ(vision_curve<UnstatedVision>("unstated_vision", "{tensor: 2}").code, 0);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(vision_curve<UnstatedVision>("unstated_vision", "{tensor: 2, sequence_parallel: true}").code, 3);
@@ -212,7 +213,7 @@ TEST(SequenceParallelPlan, WhatNoRuleSpeaksForIsRefusedWithTheRuleToWrite) {
                         "blocks.*.norm, last_norm and 2 more; expected SequenceParallel{} for"));
 }
 
-// The same model by one call, and a plain loop: every gradient is the dense model's.
+// The same model boosted by initialize(), in a plain loop: every gradient equals the dense model's.
 TEST(SequenceParallelPlan, InitializeSumsWhatIsStatedAndRefusesTheRest) {
   register_vision();
   const ScratchFolder scratch;
@@ -283,7 +284,7 @@ TEST(SequenceParallelPlan, ParallelizeModuleSumsAPlainNormWhereItIsStated) {
     const auto sizes = nn::partition_sizes(7, mesh["tp"]);
     std::int64_t begin = 0;
     for (int rank = 0; rank < mesh["tp"].rank(); ++rank) begin += sizes[rank];
-    for (int step = 0; step < 2; ++step) {  // gradients add up
+    for (int step = 0; step < 2; ++step) {  // gradients accumulate
       model->forward(rows.narrow(0, begin, sizes[mesh["tp"].rank()])).square().sum().backward();
       dense->forward(rows).square().sum().backward();
     }
@@ -295,7 +296,7 @@ TEST(SequenceParallelPlan, ParallelizeModuleSumsAPlainNormWhereItIsStated) {
   });
 }
 
-// Tokens through layers that add a loss each, and one of the full sequence at the end.
+// Layers that add a loss each, and one loss over the full sequence at the end.
 struct Penalised : torch::nn::Module {
   Penalised() {
     table = register_module("table", nn::Embedding(11, kWidth));

@@ -1,4 +1,5 @@
-// The axes that a module receives for its sharding: a made-up axis next to tp, which count ranks together.
+// The axes that a module receives for its sharding: tp and
+// an invented axis. Ranks are counted over both together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kFurther = "xp";
 
-// A factor for every feature. States its sharding axes, or does not.
+// One factor for each feature. The module states its sharding axes, or `forgets` them.
 struct FactorsImpl : torch::nn::Module, Shardable {
   FactorsImpl(std::int64_t features, bool forgets) : forgets(forgets) {
     factors = register_parameter("factors", torch::ones({features}));
@@ -73,7 +74,7 @@ TEST(ShardAxes, ModulesOverAMadeUpAxisAndTpEqualTheFullOne) {
   on_further_axis([](ProcessGroupMesh& mesh) {
     const std::vector<Axis> over = {{kFurther, 2}, {axis::kTensor, 2}};
     auto full = axes_model(), model = axes_model();
-    // In whatever order they are named.
+    // The axes may be named in any order.
     const auto placements = parallelize_module(*model, {mesh, {axis::kTensor, kFurther}}, kAxesPlan);
     materialize(*full, 1);
     materialize(*model, 1);

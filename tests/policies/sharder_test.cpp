@@ -31,7 +31,7 @@ std::int64_t bytes_held(const StageModule& module) {
   return bytes;
 }
 
-// A policy whose parts a test bends.
+// A policy whose parts each test sets.
 class BentPolicy : public PolicyFor<models::DecoderImpl> {
  public:
   std::string name() const override { return "BentPolicy"; }

@@ -1,4 +1,5 @@
-// A program of one's own that trains as the README's does (examples/quickstart.cpp): killed, stopped and started again.
+// A custom program that trains like the README's
+// (examples/quickstart.cpp): killed, stopped and started again.
 #include <csignal>
 #include <filesystem>
 
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kProgramSteps = 40;
 
-// From a Hugging Face model, with saves and evaluations in the midst of it.
+// The configuration of a run from a Hugging Face model, with saves and evaluations during the run.
 std::string write_whole_run(const ScratchFolder& scratch) {
   const std::string golden = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/gpt2";
   return scratch.write(

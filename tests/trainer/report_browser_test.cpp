@@ -1,5 +1,5 @@
-// The report in headless Chromium: it renders without an error, every plot has marks, at a desk, on a phone's width and
-// in the dark; its plots answer to the pointer, the wheel, keys and buttons.
+// The report in headless Chromium. It renders without errors and every plot has marks, in a desktop window,
+// at a phone's width and in dark mode. Its plots respond to pointer, wheel, keys and buttons.
 #include <cmath>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ Json timeline(double slack) {
   return {{"bubble", 0.25}, {"makespan", 80}, {"ranks", {first, second}}};
 }
 
-// A run of tp 2 x pp 2, all parts of a report in it.
+// The data of a run with tp 2 x pp 2, with all parts of a report.
 Json example() {
   Json data = Json::parse(R"({"name": "runs/<b>example", "live": false, "steps": 80, "written": "", "skipped_lines": 0,
     "config": "model: {policy: gpt2}", "peak_memory_bytes": [9e6, 8e6, 7e6, 6e6],
@@ -61,7 +61,7 @@ Json example() {
   return data;
 }
 
-// Runs in the page, after it, and leaves what it found in an element of its own.
+// A script that runs after the page's own scripts, and writes its results to the element #probe.
 constexpr const char* kProbe = R"(<pre id="probe"></pre><script>
 const plots = [...document.querySelectorAll("svg")].map(svg => svg.querySelectorAll(".mark").length);
 const view = document.querySelector(".timeline"), press = key => view.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
@@ -108,7 +108,7 @@ document.getElementById("probe").textContent = found;
 parent.postMessage(found, "*");
 </script>)";
 
-// Chromium's own windows are at least 500 wide, its frames have the requested sizes.
+// Windows of Chromium are at least 500 pixels wide; frames have the requested sizes.
 constexpr const char* kPhone =
     R"(<!doctype html><html><head><meta name="color-scheme" content="light dark"></head><body>
 <iframe src="report.html" width="390" height="844" style="border:0"></iframe><pre id="probe"></pre><script>

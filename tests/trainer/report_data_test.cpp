@@ -1,4 +1,4 @@
-// What the report's page is given, and that nothing in it can end its element.
+// The data that the report's page receives, and that none of it can end its script element.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ TEST(RunReader, TurnsLinesIntoColumns) {
   const Json data = RunReader(run.path()).data(false);
   EXPECT_EQ(data["metrics"]["step"], (Json{1, 2}));
   EXPECT_EQ(data["metrics"]["loss"], (Json{2.5, nullptr}));
-  EXPECT_EQ(data["metrics"]["bubble"], (Json{nullptr, nullptr}));  // of an older version's run
+  EXPECT_EQ(data["metrics"]["bubble"], (Json{nullptr, nullptr}));  // a run of an older version
   EXPECT_EQ(data["evaluation"]["loss"], Json{3.5});
   EXPECT_EQ(data["peak_memory_bytes"], (Json{7, 8}));
   EXPECT_EQ(data["steps"], 9);
@@ -102,7 +102,7 @@ TEST(RunReader, FollowsALiveRunAndWaitsForWholeLines) {
   EXPECT_EQ(data["live"], true);
 }
 
-// Another run in the folder of the one that was read: shorter than it, longer, of the same length.
+// Another run starts in the directory that was read. Its file is shorter, longer, or of the same length.
 TEST(RunReader, RestartsIfAnotherRunBegins) {
   for (const int steps : {0, 1, 2, 3}) {
     const ScratchFolder run;
@@ -122,7 +122,8 @@ TEST(RunReader, RestartsIfAnotherRunBegins) {
   }
 }
 
-// Checkpoint every 2 steps, failed in step 4: the run that goes on keeps two lines and writes the others anew.
+// A run with a checkpoint every 2 steps fails in step 4. The
+// resumed run keeps two lines and writes the others again.
 TEST(RunReader, FollowsARunThatIsResumed) {
   const ScratchFolder run;
   RunReader reader(run.path());
@@ -147,7 +148,7 @@ TEST(RunReader, ThinsLongRunsButKeepsTheirSpikes) {
   EXPECT_EQ(*std::max_element(metrics["grad_norm"].begin(), metrics["grad_norm"].end()), 1000);
 }
 
-// A million steps were 2 GB as JSON.
+// A million steps took 2 GB as JSON.
 TEST(ThinnedRows, MemoryDoesNotGrowWithTheRun) {
   ThinnedRows rows({"step", "loss"}, {"loss"});
   for (int step = 1; step <= 50000; ++step) {
@@ -195,7 +196,7 @@ TEST(ReportPage, NothingFromOutsideEndsItsElement) {
   EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
   EXPECT_THAT(page, HasSubstr("\\u003c/script>\\u003cscript>alert(1)"));
   EXPECT_THAT(page, HasSubstr("<title>&lt;/script>"));
-  EXPECT_THAT(page, HasSubstr("@@STYLE@@"));  // of the configuration, not filled in
+  EXPECT_THAT(page, HasSubstr("@@STYLE@@"));  // text of the configuration, not a placeholder
   const auto begin = page.find("id=\"data\">") + 10;
   EXPECT_EQ(Json::parse(page.substr(begin, page.find("</script>", begin) - begin))["name"], attack);
 }

@@ -1,4 +1,5 @@
-// TensorBoard's event files: the framing and the bytes of an event, against values from their specifications.
+// TensorBoard's event files: the framing and the bytes of
+// an event, compared with values from their specifications.
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ std::uint32_t unmasked(std::uint32_t masked) {
   return (rotated >> 17) | (rotated << 15);
 }
 
-// The records' payloads; fails where a check does not hold or bytes are left.
+// The payloads of the records. Fails if a checksum is wrong or bytes are left.
 std::vector<std::string> records_of(const std::string& file) {
   std::vector<std::string> records;
   std::size_t at = 0;

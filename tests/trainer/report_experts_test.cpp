@@ -1,4 +1,4 @@
-// How experts were used, as the report's page is given it.
+// The use of experts in the data that the report's page receives.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// The report that a run leaves which fails: of the steps before, beside the error that it is all about.
+// A run that fails leaves a report of the steps before the failure, and still prints its own error.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr int kNumericalError = 8;
 
-// The second step's loss is not finite.
+// A training run whose loss is not finite in the second step.
 std::string failing_training(const ScratchFolder& scratch, const std::string& sets = "") {
   const std::string config = scratch.write(
       "train.yaml",
@@ -86,7 +86,7 @@ TEST(FailedRun, SaysTheSameWhereNoReportCanBeWritten) {
   EXPECT_TRUE(fs::is_directory(scratch / "run/report.html/taken"));
 }
 
-// What fails before it has begun leaves an earlier run's files as they are.
+// A run that fails before its first step leaves the files of an earlier run unchanged.
 TEST(FailedRun, ThatHasNotBegunLeavesTheEarlierOnesReport) {
   const ScratchFolder scratch;
   ASSERT_EQ(run_program(failing_training(scratch, "--set optimizer.lr=0.001")).exit_code, 0);

@@ -1,5 +1,5 @@
-// What an output folder has of an earlier run, when another run writes there: killed or on a full disk, nothing is
-// lost.
+// The files of an earlier run in the output directory are kept when another run writes there. A kill or a
+// full disk loses nothing.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ TEST(EarlierRun, AKillOrAFullDiskWhileItIsPutAsideLosesNothing) {
         } catch (const ResourceError&) {
         }
       }
-      keep_earlier_run(run.path(), whole_files());  // the next run's
+      keep_earlier_run(run.path(), whole_files());  // by the next run
       std::multiset<std::string> texts;
       for (const auto& [name, text] : files_of(run.path())) texts.insert(text);
       EXPECT_EQ(texts, (std::multiset<std::string>{metrics_until(4), "former", "former events", "former page"}));

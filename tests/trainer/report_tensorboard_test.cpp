@@ -1,5 +1,5 @@
-// A run's event files as TensorBoard's own reader has them: the scalars of metrics.jsonl, also of a run that was
-// resumed from before its last step.
+// Reads a run's event files with TensorBoard's own reader: they contain the scalars of metrics.jsonl, also if
+// the run was resumed from before its last step.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -24,7 +24,7 @@ events.Reload()
 print(json.dumps({tag: [[each.step, each.value] for each in events.Scalars(tag)] for tag in events.Tags()["scalars"]}))
 )";
 
-// A Python that has TensorBoard: ./dev's own or the system's; empty where there is none.
+// A Python that has TensorBoard: that of ./dev or of the system; empty if neither has it.
 const std::string& python_with_tensorboard() {
   static const std::string python = [] {
     for (const std::string each : {GANTRY_SOURCE_DIR "/.deps/venv/bin/python", "python3"})
@@ -87,7 +87,7 @@ TEST(TensorBoard, ReadsTheScalarsOfARunThatWasResumed) {
   EXPECT_EQ(before.at("train/loss").size(), 6u);
   EXPECT_EQ(before.at("evaluation/loss").size(), 3u);
 
-  // Steps 3 to 6 are void, of which 6 was evaluated and is not run again.
+  // The resumed run discards steps 3 to 6. Step 6 was evaluated, and is not run again.
   const Outcome resumed = run_program(evaluated_training(
       scratch, fmt::format("--set train.steps=5 --set optimizer.lr=0.01 --set evaluation.every=4 --set "
                            "checkpoint.path={} --set checkpoint.resume={}",
@@ -100,7 +100,7 @@ TEST(TensorBoard, ReadsTheScalarsOfARunThatWasResumed) {
   for (int step = 1; step <= 5; ++step) {
     EXPECT_EQ(losses[step - 1].first, step);
     const bool is_kept = losses[step - 1].second == before.at("train/loss")[step - 1].second;
-    EXPECT_EQ(is_kept, step <= 3) << step;  // the third comes before the first update at the other rate
+    EXPECT_EQ(is_kept, step <= 3) << step;  // step 3 precedes the first update at the other rate
   }
   EXPECT_EQ(after.at("train/lr")[1].second, before.at("train/lr")[1].second);
   EXPECT_NE(after.at("train/lr")[2].second, before.at("train/lr")[2].second);

@@ -1,4 +1,5 @@
-// What a run with a profile leaves: traces of each rank and of all, joined messages, TensorBoard's scalars, a report.
+// The files of a run with a profile: traces of each rank and of
+// all ranks, joined messages, TensorBoard's scalars, a report.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -28,7 +29,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// What Chrome's trace format asks of each kind of event that is used here.
+// Checks the fields that Chrome's trace format requires for each kind of event that Gantry writes.
 void expect_schema(const Json& trace) {
   ASSERT_TRUE(trace.at("traceEvents").is_array());
   for (const auto& event : trace["traceEvents"]) {
@@ -42,7 +43,7 @@ void expect_schema(const Json& trace) {
   }
 }
 
-// Every message has one send and one receive, of two ranks, and the arrow runs forwards in time.
+// Every message has one send and one receive, on two ranks, and the receive is not before the send.
 void expect_joined(const Json& trace, int messages) {
   std::map<std::uint64_t, Json> sends, receives;
   for (const auto& event : trace["traceEvents"]) {
@@ -80,7 +81,7 @@ TEST(Traces, E11TwoCyclesGiveTwoTracesARankAndTwoOfAll) {
   for (const int cycle : {0, 1}) {
     const Json trace = Json::parse(read_file(fmt::format("{}/profile-{}.trace.json", scratch / "run", cycle)));
     expect_schema(trace);
-    // Of 3 steps: 3 microbatches forth and back between the two stages of either tp rank.
+    // 3 steps, 3 microbatches, forward and backward between two stages, 2 tp ranks.
     expect_joined(trace, 3 * 3 * 2 * 2);
     std::set<int> ranks;
     std::map<std::string, int> kinds;
@@ -111,7 +112,8 @@ TEST(Traces, E11TwoCyclesGiveTwoTracesARankAndTwoOfAll) {
   std::map<std::string, Json> axes;
   for (const auto& row : report["communication"])
     axes[row["axis"].get<std::string>() + " " + row["operation"].get<std::string>()] = row;
-  // Each rank sends 3 messages a step of [2, 8, 16] float32, and what each first one looks like once in ten steps.
+  // In each step a rank sends 3 messages of [2, 8, 16] float32. Once in the ten steps it also sends the shape
+  // of each first message.
   ASSERT_TRUE(axes.contains("pp send")) << report["communication"];
   EXPECT_GE(axes["pp send"]["bytes_per_step"], 3 * 2 * 8 * 16 * 4);
   EXPECT_LT(axes["pp send"]["bytes_per_step"], 3 * 2 * 8 * 16 * 4 + 200);
@@ -119,8 +121,8 @@ TEST(Traces, E11TwoCyclesGiveTwoTracesARankAndTwoOfAll) {
   EXPECT_THAT(read_file(scratch / "run/report.html"), HasSubstr("<!doctype html>"));
 }
 
-// A run that ends before an active step says so, and within a cycle writes what it has; one that goes on keeps the
-// traces of before, and numbers on.
+// A run that ends before its first active step prints a warning. A run that ends within a cycle writes the
+// steps so far. A resumed run keeps the earlier traces and continues their numbers.
 TEST(Traces, NoCycleIsLostWithoutAWord) {
   const ScratchFolder scratch;
   const std::string config = scratch.write(

@@ -1,4 +1,4 @@
-// The status server with well-meaning and other clients, and what it serves of a run.
+// The status server with valid and hostile clients, and the pages that it serves about a run.
 #include "gantry/trainer/status/status_server.h"
 
 #include <cmath>
@@ -107,7 +107,8 @@ TEST(StatusServer, OtherRequestsAreRefused) {
   EXPECT_EQ(get(server, "/").status, 200);
 }
 
-// A page of another site may point a name of its own here, and its scripts then ask by that name.
+// A page of another site may point its own host name to this
+// server. Its scripts then send requests with that name.
 TEST(StatusServer, IsAskedByItsOwnNamesAlone) {
   RunStatus status;
   const StatusServer server = serve_run(status);
@@ -137,7 +138,7 @@ TEST(StatusServer, ATokenIsAskedOfEveryRequest) {
     EXPECT_EQ(asked(std::string("Authorization: ") + wrong + "\r\n").status, 401) << wrong;
   EXPECT_EQ(asked("Authorization: Bearer " + token + "\r\n").body, "the run");
   EXPECT_EQ(asked("Authorization: bearer " + token + "\r\n").status, 200);
-  // What a browser sends for the user gantry and the token as the password.
+  // A browser sends this header for the user gantry with the token as the password.
   EXPECT_EQ(asked("Authorization: Basic Z2FudHJ5OjAxMjM0NTY3ODlhYmNkZWY=\r\n").body, "the run");
 }
 
@@ -186,7 +187,7 @@ TEST(StatusServer, SlowClientsBlockNobody) {
   EXPECT_EQ(get(server, "/metrics").status, 200);
   for (const RawSocket& socket : slow) socket.send("TP/1.1\r\nX-");
   EXPECT_EQ(get(server, "/").status, 200);
-  // They are closed at the deadline, whatever they trickle.
+  // They are closed at the deadline, even if they keep sending.
   EXPECT_TRUE(slow.front().closes(20'000));
 }
 
@@ -228,7 +229,7 @@ TEST(StatusServer, APortInUseIsOneClearError) {
   }
 }
 
-// OpenMetrics 1.0: what its text form demands of families, samples and the end.
+// Checks the rules of OpenMetrics 1.0's text format for families, samples and the end.
 void check_open_metrics(const std::string& text) {
   ASSERT_TRUE(text.ends_with("\n# EOF\n")) << text;
   const std::regex comment("# (TYPE|UNIT|HELP) ([a-zA-Z_:][a-zA-Z0-9_:]*) (.+)");

@@ -1,4 +1,4 @@
-// What a run says of its experts: in its metrics, and where one starves.
+// The expert metrics of a run, and its warning about starved experts.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(TrainerExperts, MetricsHaveTheTokensOfEachExpertInEveryLayout) {
     EXPECT_EQ(one[step]["layers"][1]["router"], "layers.1.mlp.gate");
     EXPECT_EQ(one[step]["dropped"], 0);
     EXPECT_EQ(stages[step]["dropped"], 0);
-    // To experts and back, forward and backward.
+    // Dispatch and combine, in the forward and in the backward.
     EXPECT_EQ(stages[step]["all_to_all_bytes"].get<double>(), 4.0 * kTokens * kUsed * kHidden * 8 * kLayers / 4);
     EXPECT_GT(stages[step]["all_to_all_seconds"].get<double>(), 0);
     EXPECT_EQ(one[step]["all_to_all_bytes"], 0);
@@ -65,7 +65,7 @@ StepMetrics step_with(std::int64_t step, const std::vector<std::int64_t>& second
   return metrics;
 }
 
-// Every line that is said in so many steps, the first of which is `from`.
+// All warnings of `steps` steps, the first of which is `from`.
 std::vector<std::string> said(ExpertWatch& watch, std::int64_t from, int steps,
                               const std::vector<std::int64_t>& second) {
   std::vector<std::string> lines;

@@ -1,4 +1,4 @@
-// What the planner says of memory, beside what runs hold: states after a step, and the most at once.
+// The planner's memory estimate compared with runs: states after a step, and peak memory.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -18,8 +18,9 @@
 namespace gantry::testing {
 namespace {
 
-// Of each pipeline rank, its fullest one. Of the steps but the first the one that took least: a rank that is ahead of
-// others waits for these to have read what it sent, which takes memory that no plan knows of.
+// Bytes of the fullest rank of each pipeline stage. The peak of a rank is the smallest one of all steps but
+// the first. A rank that is ahead keeps what it sent until the others have read it, and the plan does not
+// contain this memory.
 struct HeldByStage {
   std::vector<double> held, peak;
 };
@@ -63,9 +64,9 @@ HeldByStage bytes_of_run(const Config& config) {
 // Fractions of the peak. Plans of latent attention are up to 6% too low.
 constexpr double kMostError = 0.05, kMostLatentError = 0.07;
 
-// Peaks depend on the order in which ranks get the processor: a rank that is ahead keeps what others have not read, and
-// reductions overlap more or less. Returns the peak of each rank that is nearest to the plan. There are several runs if
-// one is not enough.
+// Peaks depend on the order in which ranks get the processor: a rank that is ahead keeps what others have not
+// read, and reductions overlap more or less. Returns the peak of each stage that is nearest to the plan, of
+// several runs if the first one is not near enough.
 HeldByStage nearest_of_runs(const Config& config, const planner::Estimate& estimate, double most_error) {
   constexpr int kMostRuns = 8;
   const auto distance = [&](const HeldByStage& run, std::size_t stage) {
@@ -101,10 +102,11 @@ Config memory_config(const ScratchFolder& scratch, const MemoryCase& what) {
       what.family, experts + what.model, scratch.write("text.txt", text), what.keys));
 }
 
-// Batches and tables of positions, which stay too; beside adapters they are more than a hundredth.
+// Bytes of batches and position tables, which stay allocated too. With adapters they are more than a
+// hundredth of the states.
 constexpr double kNextToStates = 80 * 1024;
 
-// States within 1%, and the peak within `most_error`, of every pipeline rank's fullest one.
+// For the fullest rank of every pipeline stage, the states are within 1% and the peak is within `most_error`.
 void expect_memory_of_plan(const MemoryCase& what, double most_error = kMostError) {
   const ScratchFolder scratch;
   const Config config = memory_config(scratch, what);
@@ -206,7 +208,7 @@ TEST(PlannedMemory, OfLatentAttentionIsThatOfRuns) {
       expect_memory_of_plan({what.family, keys, what.model}, kMostLatentError);
 }
 
-// Layers of two kinds.
+// Hybrid models, with layers of two kinds.
 TEST(PlannedMemory, OfHybridsIsThatOfRuns) {
   const std::string mamba =
       ", mamba_d_state: 16, mamba_dt_rank: 8, attn_layer_period: 2, attn_layer_offset: 1, "

@@ -1,4 +1,4 @@
-// The spans of train.otlp that the ranks of a run post to a collector, and collectors that take none.
+// The spans of train.otlp that the ranks of a run post to a collector, and collectors that accept none.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ void expect_one_trace(const Spans& spans) {
     if (span.at("name") == "run") continue;
     EXPECT_EQ(by_id[parent].at("resource").at("gantry.rank"), span.at("resource").at("gantry.rank"));
     EXPECT_GE(time_of(span, "startTimeUnixNano"), time_of(by_id[parent], "startTimeUnixNano")) << span;
-    if (span.at("name") != "message")  // which may be waited for in the next step
+    if (span.at("name") != "message")  // a message may be waited for in the next step
       EXPECT_LE(time_of(span, "endTimeUnixNano"), time_of(by_id[parent], "endTimeUnixNano")) << span;
   }
   EXPECT_EQ(roots, 1);

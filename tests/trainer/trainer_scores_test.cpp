@@ -1,4 +1,4 @@
-// Accuracy and F1 of predictions: by hand, beside sklearn's, and over replicas.
+// Accuracy and F1 of predictions, compared with results by hand and by sklearn, also over replicas.
 #include <gtest/gtest.h>
 
 #include "gantry/core/axis.h"
@@ -9,12 +9,13 @@
 namespace gantry::testing {
 namespace {
 
-// Logits whose largest is each prediction's.
+// Logits whose largest element is at the prediction.
 torch::Tensor logits_for(const torch::Tensor& predictions, std::int64_t classes) {
   return torch::one_hot(predictions, classes).to(torch::kFloat32);
 }
 
-// What every rank of the layout has, of samples that are partitioned over dp; the last stage alone has logits.
+// Expects these scores on every rank of the layout. Samples
+// are partitioned over dp; only the last stage has logits.
 void expect_scores(const Layout& layout, const torch::Tensor& logits, const TensorDict& batch,
                    std::optional<double> accuracy, std::optional<double> f1,
                    Predictions predictions = Predictions::kClasses, std::optional<double> pearson = {}) {
@@ -51,18 +52,20 @@ TEST(HeldOutScoring, ClassesHaveTheMacroF1OfSklearn) {
 TEST(HeldOutScoring, ClassesOfTokensCountEachToken) {
   const torch::Tensor labels = torch::tensor({{1, -100, 0}, {1, 1, -100}, {0, 2, 2}}),
                       guessed = torch::tensor({{1, 1, 1}, {1, 0, 0}, {0, 2, 0}});
-  for (const Layout& layout : kScoredLayouts)  // of 0: 2 * 1 / (3 + 2), of 1: 2 * 2 / (3 + 3), of 2: 2 * 1 / (1 + 2)
+  // Class 0: 2 * 1 / (3 + 2), 1: 2 * 2 / (3 + 3), 2: 2 * 1 / (1 + 2)
+  for (const Layout& layout : kScoredLayouts)
     expect_scores(layout, logits_for(guessed, 3), {{"labels", labels}}, 4.0 / 7, (0.4 + 2.0 / 3 + 2.0 / 3) / 3);
 }
 
-// Starts and ends that are best together, of what is no padding; the first sample's best end is before its best start.
+// The start and the end with the best sum, outside of padding.
+// In the first sample the best end is before the best start.
 TEST(HeldOutScoring, SpansHaveTheF1OfSharedPositions) {
   torch::Tensor logits = torch::zeros({4, 6, 2});
   const auto raise = [&](int sample, int start, double by, int end, double to) {
     logits[sample][start][0] = by;
     logits[sample][end][1] = to;
   };
-  raise(0, 4, 3, 1, 2);  // 4 to 1 is no span: 4 to 4 or 5, whose ends are 0, give 3; the first of them counts
+  raise(0, 4, 3, 1, 2);  // 4 to 1 is invalid; 4 to 4 and 4 to 5 score 3, and the first one counts
   raise(1, 1, 2, 3, 2);  // 1 to 3
   raise(2, 0, 2, 2, 2);  // 0 to 2
   logits[2][5][1] = 9;   // padding
@@ -72,7 +75,8 @@ TEST(HeldOutScoring, SpansHaveTheF1OfSharedPositions) {
   const TensorDict batch{{"start_positions", torch::tensor({4, 2, 0, 7})},
                          {"end_positions", torch::tensor({5, 5, 2, 7})},
                          {"attention_mask", mask}};
-  // Two of three and one position: 2 * 1 / (1 + 2); 2 * 2 / (3 + 4); 1. The last one lies outside.
+  // Shared positions: 2 * 1 / (1 + 2); 2 * 2 / (3 + 4); 1.
+  // The labels of the last sample are outside of its tokens.
   for (const Layout& layout : kScoredLayouts)
     expect_scores(layout, logits, batch, 1.0 / 3, (2.0 / 3 + 4.0 / 7 + 1) / 3, Predictions::kSpans);
 }

@@ -1,4 +1,4 @@
-// What a step's time is counted as, and what a run says of it beside the plan.
+// The parts of a step's measured time, and a run's comparison of them with the plan.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(StepParts, CollectivesWithinActionsAreNoComputing) {
   EXPECT_EQ(step.compute, 4);
   EXPECT_EQ(step.tensor, 1);
   EXPECT_EQ(step.data, 2);
-  EXPECT_EQ(step.optimizer, 2);  // all else of the step
+  EXPECT_EQ(step.optimizer, 2);  // the rest of the step
   EXPECT_EQ(step.sum(), 9);
 }
 
@@ -37,7 +37,7 @@ TEST(StepParts, RanksOfAPipelineWaitForItsEndInTheCollectivesOfAll) {
   }
 }
 
-// Counts are since the run began; its first step is left out, and one that is given up.
+// Waits are counted from the start of the run. The first step does not count, nor does an aborted one.
 TEST(StepParts, EachStepHasItsOwnTimes) {
   StepParts parts(/*reduces_within=*/true, /*has_pipeline=*/true);
   parts.add(100, 90, {waited("dp+cp", 50)});
@@ -63,7 +63,7 @@ Config planned_config(const ScratchFolder& scratch, const std::string& keys) {
       scratch.write("text.txt", text), scratch / "run", keys));
 }
 
-// Every part adds up to the step, and each axis that a layout has communicates in its part.
+// The parts add up to the step, and each axis of a layout has communication in its part.
 TEST(PlannedRun, SetsPredictedWithMeasured) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> layouts = {
       {"parallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 4}\n", {"tensor", "pipeline"}},

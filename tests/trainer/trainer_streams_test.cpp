@@ -118,7 +118,7 @@ TEST(TrainerStreams, ResumeWithOtherReplicasAfterAStepThatASignalInterrupted) {
   expect_near(numbers, full, "data 2, then 4");
 }
 
-// Steps of a loop of the program's own, up to `last`.
+// Runs a custom training loop up to the step `last`.
 std::vector<double> run_stream_loop(const Config& config, std::int64_t last) {
   std::vector<double> losses;
   EXPECT_EQ(train_by_loop(resolve_model(config),

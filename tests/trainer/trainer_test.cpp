@@ -1,4 +1,5 @@
-// The training run of a program of one's own: its parts, its callbacks and its ends, beside a plain loop.
+// The training run of a custom program: its parts, its
+// callbacks and the ways it ends, compared with a plain loop.
 #include "gantry/trainer/trainer.h"
 
 #include <fmt/format.h>
@@ -33,7 +34,8 @@ Config text_config(const ScratchFolder& scratch, const std::string& keys = "") {
       scratch.write("text.txt", text), keys));
 }
 
-// The notifications of the ranks of a run, in order, by rank. Written by rank threads: guarded.
+// The notifications of the ranks of a run, in order, by rank.
+// A mutex guards them, because rank threads write them.
 class Notified {
  public:
   void add(World& world, const std::string& what) {
@@ -152,7 +154,7 @@ TEST(Trainer, EvaluatesAFinishedRunWithoutTraining) {
   }
 }
 
-// Every rank's operators, messages and actions, wherever it computes.
+// The trace has every rank's operators, messages and actions, on any device.
 TEST(Trainer, LeavesTheProfileOfChosenStepsOfEachRank) {
   const ScratchFolder scratch;
   const Config config = text_config(
@@ -167,7 +169,7 @@ TEST(Trainer, LeavesTheProfileOfChosenStepsOfEachRank) {
         << rank;
 }
 
-// One rank's wish is enough. What was saved goes on to the end, as if nothing had been.
+// A call of end() on one rank is enough. The resumed run continues as if the run had not been interrupted.
 TEST(Trainer, EndsAfterTheStepThatACallbackSaysAndGoesOnLater) {
   const ScratchFolder scratch;
   const auto run = [&](const std::string& folder, int ends_at) {
@@ -215,7 +217,7 @@ TEST(Trainer, AnEvaluationCanEndTheRunWithACheckpoint) {
   EXPECT_THAT(notified.of_rank(3), ElementsAre("step 1", "step 2", "evaluation 2", "save 2", "end 2 1"));
 }
 
-// Reals in, a class out.
+// Samples of floats with a class label.
 class Signs final : public Dataset {
  public:
   std::int64_t size() const override { return 32; }
@@ -278,7 +280,7 @@ TEST(Trainer, TrainsAModelCriterionOptimizerAndLoaderOfTheProgramsOwn) {
   }
 }
 
-// What a job fails with.
+// The failure of a job.
 Failure failure_of(const Config& config, const std::function<void(World&)>& body) {
   return launch_quietly(config, body).value_or(Failure{0, "nothing failed"});
 }
@@ -389,7 +391,7 @@ TEST(Trainer, SaysThatMicrobatchesWereLowered) {
               HasSubstr("schedule.microbatches: 4 instead of 100, because a replica has 4 samples per step\n"));
 }
 
-// Gradient descent with momentum. It states its state by one function.
+// Gradient descent with momentum. It declares its state by one function.
 class OwnMomentum final : public torch::optim::Optimizer, public StatefulOptimizer {
  public:
   explicit OwnMomentum(const std::vector<torch::Tensor>& parameters)
@@ -476,7 +478,7 @@ TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
     auto model = build_model(config);
     auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy(), build_loader(config));
-    boosted.optimizer->set_steps(3, 3);  // a run that goes on is looked at as well
+    boosted.optimizer->set_steps(3, 3);  // the check also covers a resumed run
     booster.execute_pipeline(boosted.loader->next(), boosted);
   };
   const Failure refused = failure_of(config, step);
@@ -508,7 +510,7 @@ TEST(PlainLoop, StepsAtTheRatesOfTheScheduleThatWasBoosted) {
             0);
 }
 
-// Gradients of one model wait, while another one's are reduced.
+// Gradients of one model stay unreduced while those of another model are reduced.
 TEST(PlainLoop, NoSyncIsOfOneModel) {
   const Config config = tiny({.data = 2, .tensor = 1});
   EXPECT_EQ(start_ranks()(config,

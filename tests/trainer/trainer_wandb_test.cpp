@@ -33,7 +33,7 @@ struct WandbRun {
   std::vector<int> exits;
 };
 
-// Python's JSON has infinities, C++'s has none.
+// Python's JSON has infinities; JSON of the C++ library has none.
 WandbJson value_of_item(const std::string& text) {
   return WandbJson::accept(text) ? WandbJson::parse(text) : WandbJson(text);
 }
