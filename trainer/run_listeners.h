@@ -29,7 +29,7 @@ class RunListeners {
 
   // Starts live status, which gets the metrics before the other sinks. Throws the errors of LiveStatus.
   void serve(const StatusPlace& place);
-  void set_steps(std::int64_t steps);  // number of steps of the complete run; call it once the number is known
+  void set_steps(std::int64_t steps);  // number of steps of the complete run, once it is known
   void show_report();                  // see LiveStatus::show_report()
   // Opens the files in config.output that train.log_files lists, and the progress line, for a run that
   // continues after `done` steps.

@@ -137,7 +137,8 @@ Json memory_of(const std::vector<std::int64_t>& parameters, double bytes_per_par
 
 double state_bytes_per_parameter(const Config& config, int replicas) {
   const bool is_small = config.precision == "bfloat16" || config.precision == "float16";
-  const double number = config.precision == "float64" ? 8 : 4;  // bytes of a gradient, master weight or optimizer value
+  // Bytes of a gradient, a master weight or an optimizer value.
+  const double number = config.precision == "float64" ? 8 : 4;
   // Muon's number is that of matrices, which are most of a model.
   const double values = config.optimizer.name == "adamw" ? 2
                         : config.optimizer.name == "sgd" ? (config.optimizer.momentum > 0 ? 1 : 0)

@@ -226,7 +226,8 @@ class Trainer::Run {
       return How::kStopped;
     bool stopped = false, ended = is_last || evaluations_.is_out_of_patience();
     if (ended && !is_last && done_ > 0 && continues()) save();
-    memory_.reset_peak();  // excludes loading, and the deferred model, which is counted in full but never had pages
+    // Excludes loading, and the deferred model, which is counted in full but never had pages.
+    memory_.reset_peak();
     for (std::int64_t step = done_ + 1; !stopped && !ended; ++step) {
       if (spans_) spans_->begin_step(step);
       std::optional<StepMetrics> metrics = steps_.run(step, boosted_, stops_.within_step());

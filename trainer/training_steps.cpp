@@ -96,7 +96,8 @@ double TrainingSteps::offer_gradients(std::int64_t step, Boosted& boosted) {
   }
   const torch::NoGradGuard no_grad;
   listeners_.tell_of_gradients(offered);
-  optimizer.set_state(BoostedOptimizer::Gradients::kSummed);  // clears the cached norm: callbacks may change gradients
+  // Clears the cached norm, because callbacks may have changed gradients.
+  optimizer.set_state(BoostedOptimizer::Gradients::kSummed);
   return optimizer.grad_norm();
 }
 

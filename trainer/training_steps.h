@@ -49,7 +49,7 @@ class TrainingSteps {
   std::optional<StepPictures> pictures(const Boosted& boosted) const;
   // Returns the measurements of the steps so far, without the report's other facts. Collective over pp.
   RunFacts facts(const Boosted& boosted) const;
-  const std::vector<std::int64_t>& peaks() const { return peaks_; }  // peak bytes by rank; empty before the first step
+  const std::vector<std::int64_t>& peaks() const { return peaks_; }  // peak bytes by rank; empty without a step
 
  private:
   RewardMetrics rewards_of_step() const;

@@ -77,7 +77,7 @@ class MetricsLines {
 
 std::string keep_earlier_run(const std::string& output, FileSystem& files) {
   const bool has_metrics = has_bytes(output + "/metrics.jsonl");
-  if (!has_metrics && !path_exists(output + "/events")) return "";  // a run writes events even before its first step
+  if (!has_metrics && !path_exists(output + "/events")) return "";  // events precede the first step
   const int number = free_number(output);
   for (const char* name : kRunFiles)
     if (path_exists(output + "/" + name)) rename_durably(output + "/" + name, numbered(output, name, number), files);

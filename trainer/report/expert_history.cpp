@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostExperts = std::size_t{1} << 16;  // in all layers together; larger models are not shown
+constexpr std::size_t kMostExperts = std::size_t{1} << 16;  // in all layers; larger models are not shown
 
 // Returns false if the line does not have Gantry's format, or has too many experts.
 bool read(const json& layers, std::vector<std::string>& routers, std::vector<std::vector<double>>& tokens) {

@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostLineBytes = std::size_t{1} << 24;        // metrics.jsonl; Gantry writes no longer lines
-constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 28;  // config.yaml and report.json
+constexpr std::size_t kMostLineBytes = std::size_t{1} << 24;        // per line of metrics.jsonl
+constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 28;  // for config.yaml and report.json
 
 // One line without its end, and the number of bytes of the file that it takes. The text of a line that is too
 // long is empty.
