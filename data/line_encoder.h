@@ -48,7 +48,7 @@ struct LineRules {
 // Returns the files together with all settings on which their rows depend. `kind`: the form of the rows.
 LineRowsInput rows_input(const char* kind, const LinePaths& paths, const LineRules& rules);
 
-// Tokens [first, second) of a line, and their name: "prompt", "completion", "answer", ...
+// Tokens [first, second) of a line, and their kind: "prompt", "completion", "answer", ...
 struct LinePart {
   std::int64_t first = 0, second = 0;
   const char* name = "";

@@ -75,8 +75,8 @@ void take_words(const JsonView& keys, const char* key, std::vector<std::vector<s
   }
 }
 
-// Reads the stop tokens of a model's configuration. Models with other encoders may have them in their
-// text_config.
+// Reads the stop tokens of a model's configuration. Multimodal models may have them in the text_config of the
+// decoder.
 void take_stop_tokens_of_model(const JsonView& keys, std::vector<std::int64_t>& value) {
   if (const auto text = keys.find("text_config")) take_one_or_more(*text, "eos_token_id", value);
   take_one_or_more(keys, "eos_token_id", value);

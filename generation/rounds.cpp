@@ -97,8 +97,8 @@ class Rounds {
                                                           .parts = is_cached ? places_.parts : nullptr},
                                        device_);
   }
-  // Returns whether the group needs another forward. Replicas that compute each other's tokens run equally
-  // many forwards, so the group of one of them is sufficient. Call it after learn().
+  // Returns whether the group needs another forward. With places.replicas, true if the group of any replica
+  // needs one, because all of them run the same number of forwards. Call it after learn().
   bool goes_on_anywhere(int index) const {
     const bool mine = !groups_[index]->is_finished();
     if (!places_.replicas) return mine;

@@ -50,7 +50,8 @@ TensorDict encoder_entries(const std::vector<TokenIds>& prompts, std::size_t lea
   return {{"input_ids", to_device(ids, device)}, {"attention_mask", to_device(mask, device)}};
 }
 
-// Positions of three rows continue after the largest one of the prompt, which is not the number of its tokens.
+// New tokens continue after the largest position of the prompt. With positions of three rows (M-RoPE), this
+// is not the number of its tokens. Returns the difference for each row.
 torch::Tensor shifts_after(const torch::Tensor& positions, const std::vector<std::int64_t>& lengths) {
   torch::Tensor shifts = torch::zeros({positions.size(0), 1}, torch::kInt64);
   for (std::int64_t row = 0; row < positions.size(0); ++row) {

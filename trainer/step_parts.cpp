@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kSteps = 50;
 
 // Returns the part for a group's label such as "dp+cp", which lists the axes that the group spans. Null for a
-// group that is not of a part, such as the world.
+// group without a part, such as "dp+tp".
 double planner::Seconds::*part_of_label(const std::string& label, bool has_pipeline) {
   std::istringstream words(label);
   std::vector<std::string> axes;

@@ -1,4 +1,4 @@
-// Writes Megatron's PREFIX.bin and PREFIX.idx, without ever leaving an incomplete or mismatched pair.
+// Writes Megatron's PREFIX.bin and PREFIX.idx. A PREFIX.idx always belongs to a complete PREFIX.bin.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,8 @@
 namespace gantry {
 
 // Tokens are written to PREFIX.bin.partial as they arrive. The lengths stay in memory, 4 bytes per sequence.
-// finish() syncs both files, removes an old PREFIX.idx, and renames first .bin, then .idx. If the machine
-// stops at any time, an .idx therefore always belongs to the .bin with its prefix. Without finish() the
-// destructor removes the partial files.
+// finish() syncs both files, removes an old PREFIX.idx, and renames first .bin, then .idx. So the two files
+// match even if the machine stops at any time. Without finish() the destructor removes the partial files.
 class MegatronWriter {
  public:
   // Throws ResourceError if the files cannot be created, and UsageError if another writer uses them.

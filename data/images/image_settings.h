@@ -13,9 +13,8 @@ namespace gantry {
 
 // The default values are those of ViT, used if there is no file with settings.
 struct ImageSettings {
-  int size = 224;  // the model reads images of size x size pixels
-  int shorter_side =
-      0;  // in evaluation, images are resized to it before the centre is cropped; 0: to size x size at once
+  int size = 224;        // the model reads images of size x size pixels
+  int shorter_side = 0;  // evaluation: length of the shorter side before the centre crop; 0: resize to size x size
   ImageFilter filter = ImageFilter::kBilinear;
   double scale = 1.0 / 255;  // factor for the bytes of an image
   std::array<double, kColours> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};
@@ -34,9 +33,9 @@ std::optional<ImageSettings> read_image_settings(const std::string& folder);
 // Parses the text of such a file. `path`: the file's name in errors.
 ImageSettings parse_image_settings(std::string_view text, const std::string& path);
 
-// Returns the settings for a model that reads images of size x size pixels: those of the model's directory,
-// or else of data.path or data.tokenizer, or else ViT's defaults. Keys of the configuration override them.
-// Throws ConfigError that names the key if sizes contradict the model or each other.
+// Returns the settings for a model that reads images of size x size pixels: those of the file in the model's
+// directory, or else in data.path, or else the defaults with this size. Keys of the configuration override
+// them. Throws ConfigError that names the key if sizes contradict the model or each other.
 ImageSettings image_settings_of(const DataConfig& data, const std::string& model_folder, int size);
 
 }  // namespace gantry

@@ -73,7 +73,7 @@ std::string mark_or(const JsonView& view, const char* key, const std::string& ot
   return mark;
 }
 
-// The suffix marks the end of a word: it becomes a space.
+// The suffix marks the end of a word. It becomes a space; at the end of the text it is removed.
 std::unique_ptr<TokenDecoder> read_pair_decoder(const JsonView& view) {
   return decoder_of([suffix = mark_or(view, "suffix", "</w>")](Texts tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");

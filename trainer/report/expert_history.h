@@ -14,8 +14,8 @@ class ExpertHistory {
   // Maximum number of stretches of steps. If there are more, adjacent stretches are joined in pairs.
   static constexpr std::size_t kMost = 60;
 
-  // Adds a line of metrics.jsonl. A line without experts, or with other numbers of experts than the first, is
-  // ignored.
+  // Adds a line of metrics.jsonl. A line without experts, or with other numbers of layers or experts than the
+  // first line, is ignored.
   void add(const nlohmann::json& line);
   // Returns {routers: [path], steps: [last step of each stretch], loads: [per stretch: [per router: [per
   // expert: its tokens / the mean]]], dropped: number of dropped tokens}. Null if no line had experts.
