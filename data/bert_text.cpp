@@ -12,16 +12,17 @@
 namespace gantry {
 namespace {
 
-constexpr int kCategoryVersion = 8;       // of Unicode, see the header
-constexpr int kDecompositionVersion = 9;  // of Unicode, see the header
-constexpr int kMostUnits = 32;            // of UTF-16 in a character's canonical decomposition; the longest has 4
+constexpr int kCategoryVersion = 8;       // Unicode version, see bert_text.h
+constexpr int kDecompositionVersion = 9;  // Unicode version, see bert_text.h
+constexpr int kMostUnits = 32;            // UTF-16 units in a canonical decomposition; the longest has 4
 constexpr std::uint32_t kControl = U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK;
 constexpr char32_t kDottedCapitalI = 0x130, kDotAbove = 0x307;
 
 struct Block {
   char32_t first, last;
 };
-// What tokenizers counts as Chinese. It begins extension E at 2B920, not 2B820; models were trained so.
+// The blocks that tokenizers treats as Chinese. Extension E begins at 2B920 instead of 2B820 there, and
+// models were trained with it.
 constexpr Block kChinese[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
                               {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 
@@ -32,7 +33,7 @@ bool is_known(char32_t c, int version) {
   return age[0] < version || (age[0] == version && age[1] == 0);
 }
 
-// The general category in Unicode 8.0, as a bit: these few characters were given another one later.
+// Returns the general category in Unicode 8.0, as a bit. Later versions changed it for these characters.
 std::uint32_t category(char32_t c) {
   switch (c) {
     case 0x166D:   // Canadian syllabics chi sign
@@ -50,7 +51,7 @@ std::uint32_t category(char32_t c) {
   }
 }
 
-// Capital letters of Unicode 16 and 17, and their distance to the small ones.
+// Capital letters of Unicode 16 and 17, with the distance to their lower case.
 struct LaterCapitals {
   char32_t first, last;
   int distance;
@@ -127,7 +128,7 @@ void append_decomposition(std::vector<Decomposed>& out, char32_t c) {
   }
 }
 
-// Marks after a base are sorted by their class, as canonical order wants.
+// Sorts the marks after a base by their class: Unicode's canonical order.
 void reorder_marks(std::vector<Decomposed>& text) {
   const auto is_base = [](const Decomposed& c) { return c.combining_class == 0; };
   for (auto run = text.begin(); run != text.end();) {
@@ -138,8 +139,8 @@ void reorder_marks(std::vector<Decomposed>& text) {
   }
 }
 
-// Places go to the decomposed text by position, as tokenizers deals them: where marks change their order, a mark
-// has the place of the one that stood there.
+// As in tokenizers, sources are assigned to the decomposed characters by position: if marks are reordered, a
+// mark gets the source of the mark that was at its position before.
 TextCharacters strip_accents(const TextCharacters& text) {
   std::vector<Decomposed> decomposed;
   decomposed.reserve(text.size());
@@ -206,7 +207,7 @@ TextCharacters bert_normalise(const TextCharacters& text, const BertTextOptions&
 
 std::vector<TextCharacters> bert_words(const TextCharacters& normalised) {
   std::vector<TextCharacters> words;
-  bool is_open = false;  // whether the last word goes on
+  bool is_open = false;  // the next character can belong to the last word
   for (const auto& c : normalised) {
     const bool alone = is_bert_punctuation(c.value);
     if (is_space(c.value)) {

@@ -43,7 +43,7 @@ class SaidFinder {
   std::size_t begin_of(const std::string& text, std::size_t index, std::size_t previous_end) const;
   std::size_t end_of(const std::string& text, std::size_t index, std::size_t next_begin) const;
   std::size_t end_of_call(const std::string& text, std::size_t index, std::size_t at, std::size_t next_begin) const;
-  // The end of the mark at `at`, behind white space; `at` itself without one.
+  // Returns the end of the mark that follows `at` and white space; `at` itself if there is none.
   std::size_t behind_mark(const std::string& text, std::size_t at) const;
 
   const ChatLine& line_;

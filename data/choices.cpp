@@ -19,7 +19,7 @@ std::int64_t characters_in(const std::string& text) {
   return std::ranges::count_if(text, [](unsigned char byte) { return (byte & 0xC0) != 0x80; });
 }
 
-// What is wrong with the question, or "".
+// Returns the fault of the question; "" if there is none.
 std::string question_fault(const json& question) {
   if (!question.is_object()) return "the line is not a JSON object";
   if (!question.contains("context") || !question["context"].is_string()) return "the question has no context";

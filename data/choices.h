@@ -1,4 +1,5 @@
-// Questions with choices, which a model answers by their likelihood, as lm-evaluation-harness asks them.
+// Multiple-choice questions, which a model answers by the likelihood of the choices, as in
+// lm-evaluation-harness.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +13,23 @@
 namespace gantry {
 
 struct ChoiceQuestion {
-  std::int64_t first = 0;             // of its choices among the samples
-  std::vector<std::int64_t> lengths;  // of the choices, in characters
-  std::int64_t answer = 0;            // the number of the right one
+  std::int64_t first = 0;             // sample of its first choice
+  std::vector<std::int64_t> lengths;  // characters of each choice
+  std::int64_t answer = 0;            // index of the right choice
 };
 
-// Of a file of JSON lines {"context": text, "choices": [texts], "answer": number from 0}, with "delimiter" between
-// context and choice (" " without it).
+// Reads a file of JSON lines {"context": text, "choices": [texts], "answer": number from 0}. The optional key
+// "delimiter" sets the text between context and choice (default " ").
 //
-// A choice is a sample: input_ids and labels [samples, sequence_length], of which the choice's tokens count. Context,
-// delimiter and choice are encoded together, and the choice's tokens are those behind as many as the context has by
-// itself; white space at the context's end belongs to the choice. The tokens before a prompt precede the context. A
-// choice that is too long keeps its last tokens. If nothing precedes the choice, the tokenizer's first or last token
-// does.
+// Each choice is a sample: input_ids and labels [samples, sequence_length]. Only the labels of the choice's
+// tokens count. Context, delimiter and choice are encoded together. If the context alone has n tokens, the
+// tokens after the first n are those of the choice. White space at the end of the context belongs to the
+// choice. The context begins with the special tokens that precede a prompt. A choice that is too long keeps
+// its last tokens. If nothing precedes the choice, it follows the tokenizer's begin token or, without one,
+// its end token.
 class ChoiceSamples final : public Dataset {
  public:
-  // InputError with file and line for what is no such object, for a choice without tokens, and for a token outside the
+  // Throws InputError with file and line for an invalid line, a choice without tokens, or a token outside the
   // vocabulary.
   ChoiceSamples(const std::string& path, const std::string& tokenizer, const TextEnds& ends,
                 std::int64_t sequence_length, std::int64_t vocabulary);
@@ -43,14 +45,14 @@ class ChoiceSamples final : public Dataset {
  private:
   struct Sample {
     TokenIds tokens;
-    std::int64_t scored = 0;  // the last so many
+    std::int64_t scored = 0;  // number of tokens at the end that count
   };
   void add_question(const std::string& line, const std::string& where);
   std::int64_t first_token(const std::string& where) const;
   Sample encode(std::string context, std::string continuation, const std::string& where) const;
 
   std::unique_ptr<Tokenizer> tokenizer_;
-  TokenIds before_;  // the context
+  TokenIds before_;  // special tokens before the context
   std::int64_t length_, vocabulary_;
   std::vector<ChoiceQuestion> questions_;
   std::vector<Sample> samples_;

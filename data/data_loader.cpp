@@ -21,7 +21,7 @@ SampleSource source_of(std::shared_ptr<const Dataset> dataset) {
           }};
 }
 
-// How many samples the global batch at a position has, where an epoch has so many.
+// Returns the number of samples in the global batch at a position. `epoch`: number of samples in an epoch.
 std::int64_t batch_size_at(std::int64_t position, const DataLoaderOptions& options, std::int64_t epoch) {
   return options.keep_last ? std::min(options.global_batch, epoch - position % epoch) : options.global_batch;
 }
@@ -53,7 +53,7 @@ void DataLoader::distribute(int replicas, int replica, bool reads, const OpenPro
   prefetcher_.reset();
   ahead_.reset();
   reader_.reset();
-  const auto opened = std::move(loader_);  // data that ranks of a process share stay open
+  const auto opened = std::move(loader_);  // keeps data open that the ranks of a process share
   loader_.reset();
   share_.replicas = replicas;
   share_.replica = replica;

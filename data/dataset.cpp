@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is read, and what the configuration calls it.
+// A path of data, and its key in the configuration.
 struct Place {
   std::string key, path;
   std::string text() const { return key + " " + path; }
@@ -107,7 +107,7 @@ SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_siz
   };
   if (config.format != "tensors")
     return {.entries = entries_of(config), .sequence_length = config.sequence_length, .open = open};
-  const auto first = open(no_progress).front().dataset;  // its header says what there is, to every rank
+  const auto first = open(no_progress).front().dataset;  // its header has the entries, which all ranks need
   return {.entries = first->entries(), .sequence_length = first->sequence_length(), .open = open};
 }
 

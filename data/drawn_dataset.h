@@ -1,4 +1,4 @@
-// Data sets whose samples are drawn anew each time that they are given out.
+// Data sets with random samples (crops or masks), which differ in every pass over the data.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,11 @@ namespace gantry {
 
 class DrawnDataset : public Dataset {
  public:
-  // As read_numbers, of the sample that stands at `place` of the row of samples, from 0, which has no end: what is
-  // drawn by it is the same in every layout and after resuming, and another one in each pass.
+  // Reads sample `index` like read_numbers(). `place`: the position of the sample in the run's endless
+  // sequence of samples, from 0. The random choices depend on it, so they are the same in every layout and
+  // after a resume, and different in each pass.
   virtual void read_at(std::int64_t index, std::int64_t place, const NumberRow& row) const = 0;
-  // As at the place of the index: its first pass in order.
+  // Reads the sample as in an unshuffled first pass, in which `place` is the index.
   void read_numbers(std::int64_t index, const NumberRow& row) const override { read_at(index, index, row); }
 };
 

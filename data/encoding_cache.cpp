@@ -84,7 +84,7 @@ std::string key_of(const EncodingInput& input, const std::string& state, const O
   return hasher.digits();
 }
 
-// In an unnamed file of the memory, which grows without a copy.
+// Writes the rows to an unnamed file in memory, which grows without a copy.
 Rows rows_in_memory(const EncodeRows& encode) {
   const int memory = ::memfd_create("gantry encoded rows", MFD_CLOEXEC);
   const auto fail = [] {
@@ -113,7 +113,7 @@ Rows rows_of_file(const std::string& path) {
   return rows->is_sound() ? rows : nullptr;
 }
 
-// Held by the process that encodes. Its time of modification is that of the last progress.
+// The lock of the process that encodes. The modification time of its file is the time of the last progress.
 class EncodingLock {
  public:
   explicit EncodingLock(std::string path)

@@ -37,7 +37,7 @@ class JsonLines final : public Dataset {
       const auto places = static_cast<std::int64_t>(line.tokens.size()) - 1;
       std::copy_n(line.tokens.begin(), places, ids + place);
       std::fill_n(documents + place, places, document++);
-      // A token stands at the place of the one before it.
+      // The label of a position is the token after it.
       for (const auto& [first, second] : line.ranges)
         for (std::int64_t token = std::max(1, first); token < second; ++token)
           labels[place + token - 1] = line.tokens[static_cast<std::size_t>(token)];
@@ -52,7 +52,7 @@ class JsonLines final : public Dataset {
   std::int64_t length_;
 };
 
-// The chats with their images.
+// Returns the data set of chats with their images.
 std::unique_ptr<Dataset> image_lines(std::unique_ptr<const EncodedLines> lines, const LineRules& rules) {
   const auto images_of = [&lines = *lines](std::int64_t sample) {
     std::vector<RowImages> images;

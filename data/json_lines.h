@@ -12,24 +12,29 @@
 
 namespace gantry {
 
-// Every line of the files that is not empty is an object with a string `text`; with strings `prompt` and `completion`,
-// of which the completion alone is trained on; or with `messages` (and `tools`), of which what the assistant says is
-// (all of both, where rules.loss_on is all). Each is a document: its tokens, and the tokenizer's end token where it has
-// one and no chat template writes the end. Documents are packed in their order, as many as fit whole into a sample, and
-// don't see each other (document_ids); padding is a document of its own.
+// Each line that is not empty is a JSON object. It has one of three forms.
+// - {"text"}: all tokens are trained on.
+// - {"prompt", "completion"}: only the completion is trained on.
+// - {"messages"}, optionally with "tools": only the answers of the assistant are trained on.
+// With rules.loss_on = all, prompts and other messages are trained on too.
 //
-// With rules.images, contents of messages may have images. The data set is a SampleDataset: a sample also has the
-// entries of its images, as processor_entries() makes them. Images are read when the files are opened, for their sizes
-// and faults, and again with each sample.
+// A line is a document: its tokens, followed by the tokenizer's end token if there is one and no chat
+// template writes the end. Documents are packed in order, as many as completely fit into a sample. They do
+// not attend to each other (document_ids). Padding has a document id of its own.
 //
-// With rules.target_length a line is a sample of its own: input_ids and attention_mask [sequence_length] of the prompt,
-// labels [target_length] of the completion.
+// With rules.images, messages may contain images. The data set is then a SampleDataset, whose samples also
+// have the entries of their images (see processor_entries()). Images are read when the files are opened, to
+// check them and to get their sizes, and again with each sample.
 //
-// All lines are encoded once when the files are opened, by all cores (encoding_cache.h). The ranks of a process share
-// the tokens.
+// With rules.target_length, each line is a separate sample: input_ids and attention_mask [sequence_length] of
+// the prompt, and labels [target_length] of the completion.
 //
-// `place` names the files in errors. InputError with file and line for the first bad line where rules.bad_lines is
-// stop, else bad ones are left out; for a token outside the vocabulary; and where no line is left.
+// All lines are encoded once when the files are opened, on all cores (encoding_cache.h). The ranks of a
+// process share the tokens.
+//
+// `place` names the files in errors. Throws InputError with file and line for the first bad line if
+// rules.bad_lines is stop; otherwise bad lines are skipped. Also throws it for a token outside the
+// vocabulary, and if no line is left.
 std::unique_ptr<Dataset> open_json_lines(const std::vector<std::filesystem::path>& files, const LineRules& rules,
                                          const std::string& place, const OpenProgress& progress = no_progress);
 

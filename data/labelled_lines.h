@@ -22,7 +22,7 @@ enum class LabelKind {
 struct LabelledRules {
   std::string tokenizer;  // as load_tokenizer() takes it
   std::int64_t sequence_length = 0, vocabulary = 0;
-  std::int64_t padding = 0;  // token behind the end of a text
+  std::int64_t padding = 0;  // token after the end of a text
   LabelKind kind = LabelKind::kClass;
   std::int64_t labels = 0;           // logits of the model
   std::vector<std::string> classes;  // names by label; empty: labels are numbers

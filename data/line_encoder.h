@@ -1,4 +1,4 @@
-// A line of JSON to train on, as tokens.
+// Encodes lines of JSON training data as tokens.
 #pragma once
 
 #include <cstdint>
@@ -19,36 +19,36 @@
 
 namespace gantry {
 
-// Why a run reads no images, as parts of an error.
+// The reason why a run does not read images, as parts of an error message.
 struct NoImages {
   std::string reason = "this run reads text only";
   std::string expected = "a model with its image encoder";
   std::string remedy = "set model.config: {image_encoder: true} for a model that has one, or remove the images";
 };
 
-// How lines are read.
+// Settings for reading lines.
 struct LineRules {
-  std::string tokenizer;  // as load_tokenizer() takes it
+  std::string tokenizer;  // argument of load_tokenizer()
   std::int64_t sequence_length = 0;
-  // Above 0, lines are pairs: an encoder reads the prompt, of at most sequence_length tokens, and a decoder is trained
-  // on the completion, of at most so many.
+  // Above 0, lines are pairs: an encoder reads the prompt of at most sequence_length tokens, and a decoder is
+  // trained on the completion of at most target_length tokens.
   std::int64_t target_length = 0;
   std::int64_t vocabulary = 0;
-  std::string chat_template;             // name of the template; empty: that of the tokenizer's folder
-  std::string template_kwargs;           // as data.template_kwargs: a JSON object; empty: none
+  std::string chat_template;             // its name; empty: the template in the tokenizer's directory
+  std::string template_kwargs;           // see data.template_kwargs: a JSON object; empty: none
   std::time_t now = std::time(nullptr);  // result of strftime_now() in chat templates
   TextEnds ends;
   std::string loss_on = "completions";
-  std::string bad_lines = "stop";  // as data.bad_lines
+  std::string bad_lines = "stop";  // see data.bad_lines
   EncodingResources encoding = {};
-  std::shared_ptr<const ImageReader> images = {};  // null: no images are read, by no_images
+  std::shared_ptr<const ImageReader> images = {};  // null: images are rejected, for the reason in no_images
   NoImages no_images = {};
 };
 
-// The files, with everything that their rows depend on. `kind`: the form of the rows.
+// Returns the files together with all settings on which their rows depend. `kind`: the form of the rows.
 LineRowsInput rows_input(const char* kind, const LinePaths& paths, const LineRules& rules);
 
-// Tokens [first, second) of a line, and their name: "prompt", "completion", "answer", ...
+// Tokens [first, second) of a line, and their kind: "prompt", "completion", "answer", ...
 struct LinePart {
   std::int64_t first = 0, second = 0;
   const char* name = "";
@@ -61,16 +61,18 @@ struct LineImage {
   std::int64_t first = 0, second = 0;
 };
 
-// The rules of a configuration. ConfigError without data.tokenizer if the vocabulary is not the 256 bytes.
+// Returns the rules of a configuration. Throws ConfigError without data.tokenizer, unless the vocabulary is
+// the 256 bytes.
 LineRules line_rules(const DataConfig& data, std::int64_t vocabulary);
 
 // The tokens of one line. For a pair, the tokens of the prompt and then those of the completion, which are trained on,
 // each between the special tokens of a text.
 struct LineTokens {
   std::vector<std::int32_t> tokens;
-  // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
+  // Tokens that are trained on, as ranges [first, second) in order. The first token of the line is never
+  // trained on.
   std::vector<std::pair<std::int64_t, std::int64_t>> trained;
-  std::vector<LinePart> parts;    // the first one that has a token counts; tokens outside are special tokens
+  std::vector<LinePart> parts;    // the first part that has a token counts; tokens in no part are special
   std::vector<LineImage> images;  // in order; their tokens are never trained
   bool was_truncated = false, is_chat = false;
 
@@ -78,22 +80,26 @@ struct LineTokens {
   std::int64_t trained_tokens() const;
 };
 
-// Appends the tokens of a line as a document, for users. `is_pair`: prompt and completion have positions of their own.
+// Appends the tokens of a line as a document to show to users. `is_pair`: prompt and completion have separate
+// positions.
 void append_tokens(const LineTokens& line, std::int64_t document, bool is_pair, std::vector<SampleToken>& tokens);
 
-// May be called from several threads at once.
+// Thread-safe.
 class LineEncoder {
  public:
-  // InputError for a tokenizer that can't be read; for a chat template that contradicts that of the tokenizer's folder.
+  // Throws InputError for a tokenizer that cannot be read, and for a chat template that contradicts the
+  // template in the tokenizer's directory.
   explicit LineEncoder(LineRules rules);
 
-  // `where`: file and line, for errors. BadLine as the rules have it; InputError for messages without a chat template
-  // or with one that can't be read, for a token outside the vocabulary, and for images if rules.images is null.
-  // `for_display`: the parts tell answers without a loss from prompts, which takes longer.
+  // Encodes a line. `where`: file and line, for errors. `for_display`: `parts` also separates untrained
+  // answers from prompts, which takes longer. Throws BadLine for a line that cannot be used under the rules.
+  // Throws InputError for messages if there is no chat template or it cannot be read, for a token outside the
+  // vocabulary, and for images if rules.images is null.
   LineTokens encode(const std::string& line, const std::string& where, bool for_display = false) const;
 
-  std::string chat_template() const;  // by which chats are written: a name or a file; "" where there is none
-  // Marks of a chat template by name that the tokenizer has no token of its own for, in words, or "".
+  std::string chat_template() const;  // name or file of the chat template; "" if there is none
+  // Describes the marks of a built-in chat template that are not single tokens of the tokenizer; "" if there
+  // are none.
   std::string split_marks() const;
 
  private:
@@ -112,7 +118,7 @@ class LineEncoder {
   LineRules rules_;
   std::unique_ptr<Tokenizer> tokenizer_;
   SurroundingTokens ends_;
-  std::optional<FolderChat> chat_;  // by the template that the rules name, or that of the tokenizer's folder
+  std::optional<FolderChat> chat_;  // uses the template of the rules, or of the tokenizer's directory
 };
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// The lines of text files as rows of tokens, a row for each usable line.
+// The lines of text files as rows of tokens, one row per usable line.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace gantry {
 
-// A line that can't be trained on: one that data.bad_lines may have passed over.
+// Error for a line that cannot be trained on, which data.bad_lines can skip.
 struct BadLine : InputError {
   using InputError::InputError;
 };
 
-// A bad line without a token in the loss.
+// Error for a line without a token in the loss.
 struct UntrainedLine : BadLine {
   using BadLine::BadLine;
 };
@@ -32,7 +32,7 @@ struct FoundLine {
   std::string place, text;  // "FILE:NUMBER"
 };
 
-// The lines of all files that are not empty.
+// Iterates over the lines of all files, without empty lines.
 class FoundLines {
  public:
   explicit FoundLines(const LinePaths& paths) : paths_(paths) {}
@@ -76,8 +76,9 @@ class LineRows {
   // "3 pairs of completions with 60 tokens (20.0 per pair, at most 31)", the images, and the skipped lines; for "pairs
   // of completions" and "pair". `images_in`: the number of images of a row.
   std::string in_words(const char* rows, const char* row, std::size_t (*images_in)(const EncodedRow&)) const;
-  std::string place_of(const RowFacts& facts) const;                           // FILE:LINE
-  std::vector<FoundLine> lines_of(std::size_t first, std::size_t last) const;  // of rows first to last - 1, read again
+  std::string place_of(const RowFacts& facts) const;  // FILE:LINE
+  // Reads the lines of the rows [first, last) again.
+  std::vector<FoundLine> lines_of(std::size_t first, std::size_t last) const;
 
  private:
   LineRowsInput input_;

@@ -1,4 +1,4 @@
-// Batches that a thread prepares ahead.
+// Prepares batches in advance, on a thread.
 #pragma once
 
 #include <condition_variable>
@@ -14,15 +14,15 @@ namespace gantry {
 
 class Prefetcher {
  public:
-  // `make` gives one batch after the other, on the thread alone; at most `depth` of them wait. What the thread
-  // allocates counts for the thread that made the prefetcher (MemoryMeter).
+  // `make` returns the next batch. It is called on the prefetcher's thread only. At most `depth` batches
+  // wait. The thread's allocations are counted for the thread that created the prefetcher (MemoryMeter).
   Prefetcher(std::function<LoadedBatch()> make, int depth);
   // Ends the thread after the batch that it is making.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The next batch, or the exception that `make` threw in its place; not to be called again after one.
+  // Returns the next batch, or rethrows the exception of `make`. Do not call it again after an exception.
   LoadedBatch next();
 
  private:
@@ -38,7 +38,7 @@ class Prefetcher {
   std::condition_variable changed_;
   std::deque<Prepared> prepared_;
   bool stopping_ = false;
-  std::thread thread_;  // last, so that it sees the others
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace gantry

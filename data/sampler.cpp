@@ -14,7 +14,8 @@ std::vector<double> weights_of(const std::vector<SampledSource>& sources) {
   return weights;
 }
 
-// Sources of one size would be shuffled alike by one seed. The first source has the run's own.
+// Returns a different seed for each source, because sources of the same size would otherwise be shuffled
+// identically. The first source has the run's seed.
 std::uint64_t seed_of(std::uint64_t seed, std::uint64_t source) {
   constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15;
   return seed + source * kSpread;

@@ -8,12 +8,12 @@
 namespace gantry {
 namespace {
 
-constexpr std::int64_t kStrides = 3;  // to a sequence
+constexpr std::int64_t kStrides = 3;  // strides per sequence
 
-// One window without its padding. All of a file's are kept, so they are small.
+// One window without padding. All windows of a file stay in memory, so they are compact.
 struct Window {
   std::vector<std::int32_t> ids;
-  std::int32_t second_begin = 0;  // where the context begins
+  std::int32_t second_begin = 0;  // first token of the context
   std::int32_t start = 0, end = 0;
 };
 
@@ -51,7 +51,8 @@ void require_answered(const std::string& path, const SquadExample& example) {
                       "an answer, or \"is_impossible\": true", "train on a file with answers"});
 }
 
-// Of one paragraph's questions at a time: features hold far more than a sample needs.
+// Called for the questions of one paragraph at a time, because features have far more data than a sample
+// needs.
 void append_windows(const SquadData& part, const WordPiece& tokenizer, const EncodeOptions& options,
                     std::vector<Window>& windows) {
   for (const auto& feature : make_squad_features(part, tokenizer, options)) {

@@ -1,4 +1,4 @@
-// Windows over contexts, and where the answers lie in them.
+// Windows over contexts, and the positions of the answers in them.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 namespace gantry {
 namespace {
 
-// The tokens [first, last] of the context that overlap an answer; none where first > last.
+// The tokens [first, last] of the context that overlap an answer; none if first > last.
 struct TokenSpan {
   std::int64_t first = 0;
   std::int64_t last = -1;
@@ -38,7 +38,7 @@ SquadFeature feature_of(std::int64_t example, Encoding encoding, const TokenSpan
 std::vector<SquadFeature> make_squad_features(const SquadData& data, const WordPiece& tokenizer,
                                               const EncodeOptions& options) {
   std::vector<SquadFeature> features;
-  const std::string* known = nullptr;  // whose tokens `context` has: the questions of a paragraph follow each other
+  const std::string* known = nullptr;  // text of `context`, which is reused for all questions of a paragraph
   Tokens context;
   for (std::size_t i = 0; i < data.examples.size(); ++i) {
     const SquadExample& example = data.examples[i];

@@ -1,4 +1,4 @@
-// The best spans of a question over its windows.
+// Finds the best spans of a question over its windows.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ void require_match(const std::vector<SquadFeature>& features, const std::vector<
   }
 }
 
-// Every span of the window's part of the context.
+// Appends every span of the window's part of the context that has at most `max_length` tokens.
 void append_spans(const SquadFeature& feature, const SquadLogits& logits, std::int64_t max_length,
                   std::vector<SquadSpan>& spans) {
   const Encoding& window = feature.encoding;
@@ -40,7 +40,8 @@ void append_spans(const SquadFeature& feature, const SquadLogits& logits, std::i
     }
 }
 
-// Best first, each span once; of equal scores the one that begins first, then the shorter.
+// Keeps the `n_best` best spans, each once, in order. Among equal scores, the span that begins first
+// precedes, and then the shorter one.
 void keep_best(std::vector<SquadSpan>& spans, std::int64_t n_best) {
   const auto place = [](const SquadSpan& s) { return std::pair(s.span.begin, s.span.end); };
   std::sort(spans.begin(), spans.end(), [&](const auto& a, const auto& b) {

@@ -1,4 +1,4 @@
-// Reading of SQuAD-format JSON, which is not trusted.
+// Reads SQuAD-format JSON, which is untrusted input.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -24,11 +24,11 @@ constexpr std::uintmax_t kMostBytes = 1u << 30;  // the largest real file has 42
 
 constexpr std::size_t kShown = 40;  // bytes of a text in an error, truncated between code points
 
-// Where a value stands in the file; spelled out only for an error.
+// The location of a value in the file. Its text is made only for an error.
 struct Place {
   const Place* parent = nullptr;
-  std::string_view key;   // a member's name, or
-  std::size_t index = 0;  // an element's number where the key is empty
+  std::string_view key;   // name of a member; empty for an element of a list
+  std::size_t index = 0;  // index of an element
 
   Place member(std::string_view name) const { return {this, name, 0}; }
   Place element(std::size_t number) const { return {this, {}, number}; }
@@ -66,8 +66,8 @@ const std::string& text(const json& object, const char* key, const Place& place)
   return value.get_ref<const std::string&>();
 }
 
-// Hands out each article of the file's "data" as soon as it was read, and keeps nothing else: at no time more than one
-// article, one further text and the keys of the objects that are open.
+// Passes on each article of the file's "data" as soon as it is read. At any time, only one article, one other
+// text and the keys of the open objects are in memory.
 class Articles final : public nlohmann::json_sax<json> {
  public:
   using Take = std::function<void(const json& article, std::size_t number)>;
@@ -125,7 +125,7 @@ class Articles final : public nlohmann::json_sax<json> {
     if (!fault.empty()) throw InputError({file_.text(), fault, "a SQuAD-format JSON file", "download it again"});
   }
 
-  // Where it was put; null for what is not kept.
+  // Stores the value and returns its location; null if the value is not kept.
   json* put(json value) {
     if (!open_.empty()) {
       json& parent = *open_.back();
@@ -146,11 +146,11 @@ class Articles final : public nlohmann::json_sax<json> {
   const Place& file_;
   Take take_;
   JsonNesting nesting_;
-  std::string key_;                          // of the value to come
-  bool has_data_ = false, in_data_ = false;  // the latter: the list "data" is open
+  std::string key_;                          // key of the next value
+  bool has_data_ = false, in_data_ = false;  // in_data_: the list "data" is open
   json article_;
-  std::vector<json*> open_;  // within the article, itself first
-  std::size_t count_ = 0;    // of articles
+  std::vector<json*> open_;  // open objects and lists: the article, then those within it
+  std::size_t count_ = 0;    // number of articles
 };
 
 void read_articles(const std::string& path, const Place& place, const Articles::Take& take) {

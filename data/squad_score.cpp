@@ -14,7 +14,7 @@
 namespace gantry {
 namespace {
 
-// Lower case of the whole text, so that a final sigma is one.
+// Converts the full text at once, so that a sigma at the end of a word becomes a final sigma.
 std::u16string lower_case(std::string_view text) {
   const std::u16string units = utf16_of(text);
   std::u16string lower(3 * units.size() + 1, u'\0');  // a unit becomes three at most
@@ -30,7 +30,8 @@ bool is_ascii_punctuation(UChar32 c) { return c > ' ' && c < 0x7F && !u_isalnum(
 
 bool is_space(UChar32 c) { return u_isUWhiteSpace(c) || (0x1C <= c && c <= 0x1F); }
 
-// Letters and whatever has a numeric value: what an article must not touch to be one.
+// Returns true for letters and characters with a numeric value. An article does not count as one if it
+// touches them.
 bool is_in_word(UChar32 c) { return u_isalpha(c) || u_getNumericValue(c) != U_NO_NUMERIC_VALUE; }
 
 std::vector<std::string> words_of(const std::string& normalised) {
@@ -53,7 +54,7 @@ double best_over(const std::vector<std::string>& truths, const std::string& pred
 
 std::string normalise_answer(std::string_view answer) {
   std::string normalised;
-  std::string run;  // of characters that are all in words, or all not
+  std::string run;  // consecutive characters that are all in a word, or all outside of words
   bool is_word = false;
   const auto finish_run = [&] {
     const bool is_article = is_word && (run == "a" || run == "an" || run == "the");

@@ -11,14 +11,14 @@
 namespace gantry {
 namespace {
 
-// Of one sample.
+// Returns the number of bytes of one sample.
 std::size_t bytes_of(const torch::Tensor& tensor) { return tensor.nbytes() / static_cast<std::size_t>(tensor.size(0)); }
 
 }  // namespace
 
 TensorDataset::TensorDataset(const TensorDict& samples, std::int64_t sequence_length)
     : sequence_length_(sequence_length) {
-  std::map<NumberType, std::int64_t> width;  // of a sample's numbers of each type, so far
+  std::map<NumberType, std::int64_t> width;  // numbers per sample of each type so far
   for (const auto& [name, tensor] : samples) {
     const std::string where = "data set entry '" + name + "'";
     const auto type = tensor.defined() ? number_type_of(tensor.scalar_type()) : std::nullopt;

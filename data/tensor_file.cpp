@@ -53,7 +53,7 @@ class TensorFile final : public Dataset {
   void read_numbers(std::int64_t index, const NumberRow& row) const override { samples_.read_numbers(index, row); }
 
  private:
-  SafetensorsFile file_;  // whose bytes the samples are
+  SafetensorsFile file_;  // samples_ has views of its bytes
   TensorDataset samples_;
 };
 

@@ -8,9 +8,10 @@
 
 namespace gantry {
 
-// Each tensor is an entry of its name, in its type; the file is mapped. sequence_length() is that of input_ids
-// [samples, tokens], and 0 without. InputError, naming the tensor, for what is no [samples, ...] of as many samples as
-// the others, and for types that a batch has not. `where` names the path's place in the configuration.
+// Each tensor is an entry with its name and type. The file is mapped. sequence_length() is the number of
+// tokens in input_ids [samples, tokens]; 0 without this tensor. `where`: the key of the path in the
+// configuration. Throws InputError that names the tensor if it is not [samples, ...] with the same number of
+// samples as the others, or if batches do not support its type.
 std::unique_ptr<Dataset> open_tensor_file(const std::string& path, const std::string& where);
 
 }  // namespace gantry

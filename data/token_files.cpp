@@ -13,18 +13,18 @@ namespace {
 
 using Paths = std::vector<std::filesystem::path>;
 
-// One of the files: mapped, or read piece by piece where there are too many to map.
+// One of the files. It is mapped or, if there are too many files to map, read in pieces.
 class TokenFile {
  public:
   TokenFile(std::filesystem::path path, bool is_mapped) : path_(std::move(path)) {
-    MappedFile file(path_);  // also where it is not kept: what can't be read is found now
+    MappedFile file(path_);  // even if the mapping is not kept, this throws for a file that cannot be read
     size_ = static_cast<std::int64_t>(file.size());
     if (is_mapped) mapped_.emplace(std::move(file));
   }
   const std::filesystem::path& path() const { return path_; }
   std::int64_t size() const { return size_; }
 
-  // `use` is called with the bytes from `begin` on.
+  // Calls `use` with the bytes from `begin` on.
   template <class Use>
   void with_bytes(std::int64_t begin, std::int64_t bytes, Use use) const {
     if (mapped_) return use(mapped_->data() + begin);
@@ -50,7 +50,7 @@ std::vector<TokenFile> open_all(const Paths& paths, std::size_t most_mapped) {
   return files;
 }
 
-// Tokens before each file, and at the end all of them.
+// Returns the number of tokens before each file, followed by the total.
 std::vector<std::int64_t> boundaries_of(const std::vector<TokenFile>& files, int token_bytes) {
   std::vector<std::int64_t> boundaries = {0};
   for (const auto& file : files) {

@@ -10,7 +10,7 @@ namespace gantry {
 namespace {
 
 constexpr std::string_view kContinues = "##";
-constexpr std::size_t kMostWordCharacters = 100;  // of a word; a longer one is unknown
+constexpr std::size_t kMostWordCharacters = 100;  // a longer word is unknown
 constexpr std::int64_t kSpecialOfOne = 2;         // [CLS] a [SEP]
 constexpr std::int64_t kSpecialOfPair = 3;        // [CLS] a [SEP] b [SEP]
 
@@ -19,7 +19,7 @@ struct Special {
   std::string_view token;
 };
 
-// The leftmost special token from `from` on, and of those that begin there the longest.
+// Returns the leftmost special token from `from` on. If several begin there, the longest one.
 Special next_special(std::string_view text, std::size_t from, const std::vector<std::string>& longest_first) {
   for (std::size_t begin = from; begin < text.size(); ++begin)
     for (const auto& token : longest_first)
@@ -121,7 +121,7 @@ void WordPiece::tokenize_word(const TextCharacters& word, Tokens& tokens) const 
   };
   if (word.size() > kMostWordCharacters) return be_unknown();
   std::string bytes;
-  std::vector<std::size_t> starts;  // of each character in bytes, and their end
+  std::vector<std::size_t> starts;  // first byte of each character, and the end of the last one
   for (const auto& c : word) {
     starts.push_back(bytes.size());
     append_utf8(bytes, c.value);

@@ -1,4 +1,4 @@
-// Reading a vocab.txt and the tokenizer_config.json beside it.
+// Reads a vocab.txt and the tokenizer_config.json next to it.
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kMostWordFileBytes = 64u << 20;  // BERT's own are about 230 kB, multilingual ones 1 MB
+constexpr std::uintmax_t kMostWordFileBytes = 64u << 20;  // BERT's files have 230 kB, multilingual ones 1 MB
 
 std::string read_small_file(const fs::path& path) {
   std::error_code failure;
@@ -57,7 +57,7 @@ void take_token(const JsonView& config, const char* key, std::string& token) {
   if (const auto value = config.find(key)) token = token_content(*value);
 }
 
-// A list of tokens, or an object of named ones.
+// Reads a list of tokens, or an object of named tokens.
 void take_tokens(const JsonView& config, const char* key, std::vector<std::string>& tokens) {
   const auto values = config.find(key);
   if (!values) return;

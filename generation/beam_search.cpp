@@ -27,7 +27,8 @@ void BeamSearch::finish(const Continued& candidate, const std::function<TokenIds
   finished_.push_back({prompt_, std::move(tokens), candidate.log_prob / length, plan_.is_stop(candidate.token)});
 }
 
-// True if the best running beam could still be better than the worst finished one, were it as long as is assumed.
+// Returns true if the best running beam could still beat the worst finished one, at its current or its
+// largest length.
 bool BeamSearch::can_improve() const {
   if (!is_full()) return true;
   const auto& options = plan_.options;
@@ -50,7 +51,7 @@ std::vector<Continued> BeamSearch::advance(const std::vector<Continued>& best,
   std::stable_sort(finished_.begin(), finished_.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
   if (finished_.size() > beams) finished_.resize(beams);
 
-  // Those that have ended go on only where there are no others, and then count for nothing.
+  // Ended candidates fill up the running beams if there are too few others. Their scores then exclude them.
   std::vector<Continued> running = best;
   std::stable_partition(running.begin(), running.end(), [&](const Continued& candidate) { return !ends(candidate); });
   running.resize(beams, running.back());

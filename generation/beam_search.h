@@ -1,5 +1,5 @@
-// Beam search for one prompt. Scores, the length penalty and the ends of the search are those of transformers'
-// generate(); the search itself: Graves, arXiv 1211.3711, with the length penalty of Wu et al., arXiv 1609.08144.
+// Beam search for one prompt: Graves, arXiv 1211.3711, with the length penalty of Wu et al., arXiv
+// 1609.08144. Scores, the length penalty and the end of the search are those of generate() in transformers.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace gantry::generation {
 
-// A beam's text and one more token.
+// A candidate: the text of a beam and one more token.
 struct Continued {
   double log_prob = 0;  // summed over the new tokens
   std::int64_t beam = 0;
@@ -20,15 +20,17 @@ class BeamSearch {
  public:
   BeamSearch(const Plan& plan, std::int64_t prompt);
 
-  // The running beams' summed log probabilities, best first. At first all beams are the prompt, and only one counts.
+  // The summed log-probabilities of the running beams, best first. Initially all beams are the prompt, and
+  // only the first one counts.
   const std::vector<double>& scores() const { return scores_; }
-  // So many of the best continuations are looked at, so that num_beams of them go on even if all others stop.
+  // Number of best candidates that advance() needs, so that num_beams beams continue even if all others stop.
   std::int64_t candidates() const;
-  // `best`: that many, best first; `new_tokens_of`: those of a running beam. Gives the ones that go on, num_beams.
+  // Advances the search by one token. `best`: candidates() candidates, best first. `new_tokens_of` returns
+  // the new tokens of a running beam. Returns the num_beams candidates that continue.
   std::vector<Continued> advance(const std::vector<Continued>& best,
                                  const std::function<TokenIds(std::int64_t beam)>& new_tokens_of);
   bool is_done() const { return is_done_; }
-  // The best num_return_sequences, best first.
+  // The best num_return_sequences finished sequences, best first.
   std::vector<GeneratedSequence> sequences() const;
 
  private:

@@ -1,4 +1,4 @@
-// generation_config.json and the models' configurations, as transformers writes them.
+// Reads generation_config.json and model configurations in the format of transformers.
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -54,7 +54,7 @@ void take_one_or_more(const JsonView& keys, const char* key, std::vector<std::in
   value = found->json().is_array() ? tokens_in(*found) : std::vector<std::int64_t>{found->count(kMostTokens)};
 }
 
-// Older files have -1 for none.
+// In older files, -1 means that the key is not set.
 bool is_absent(const JsonView& keys, const char* key) {
   const auto found = keys.find(key);
   return !found || found->json() == -1;
@@ -75,7 +75,8 @@ void take_words(const JsonView& keys, const char* key, std::vector<std::vector<s
   }
 }
 
-// The tokens in the configuration of a model. A larger model may have them among the keys of its text decoder.
+// Reads the stop tokens of a model's configuration. Multimodal models may have them in the text_config of the
+// decoder.
 void take_stop_tokens_of_model(const JsonView& keys, std::vector<std::int64_t>& value) {
   if (const auto text = keys.find("text_config")) take_one_or_more(*text, "eos_token_id", value);
   take_one_or_more(keys, "eos_token_id", value);
@@ -91,13 +92,13 @@ void take_early_stopping(const JsonView& keys, EarlyStopping& value) {
     value = found->flag() ? EarlyStopping::kYes : EarlyStopping::kNo;
 }
 
-// What changes the tokens and is not done here, with the numbers that mean it is off; so do null, false and empty
-// lists.
+// Unsupported keys that would change the tokens, with the number that disables them. null, false and empty
+// values also disable them.
 struct Foreign {
   const char* key;
   double off = 0;
 };
-constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();  // every number means something
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();  // no number disables the key
 constexpr Foreign kForeign[] = {
     {"compression_ratio_threshold", kNoNumber},
     {"condition_on_prev_tokens"},
@@ -128,7 +129,8 @@ bool is_off(const nlohmann::json& value, double off) {
   return value.is_null() || value == false || value.empty() || value == "";
 }
 
-// Other tokens than its authors' would come, and nobody would know why.
+// Rejects these keys: without them the tokens would silently differ from those that the file's authors
+// intended.
 void refuse_foreign(const nlohmann::json& object, const std::string& path) {
   std::vector<std::string> asked;
   for (const auto& [key, off] : kForeign)

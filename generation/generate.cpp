@@ -12,13 +12,13 @@ namespace {
 using generation::Plan;
 using generation::StagePlaces;
 
-// How the logits lie, where the policy says that an output is split.
+// Returns the split of the logits over tp; not split without an entry of the policy.
 SplitDim split_of_logits(const SplitOutputs& outputs) {
   const auto found = outputs.find("logits");
   return found == outputs.end() ? SplitDim{nullptr, replicate()} : found->second;
 }
 
-// The prompts are partitioned over the replicas.
+// Partitions the prompts over the replicas, and returns all sequences on every rank.
 std::vector<GeneratedSequence> run_over_replicas(Boosted& boosted, Plugin& plugin, const Continuation& continuation,
                                                  const Plan& plan, const std::vector<TokenIds>& prompts) {
   const StageModule& module = boosted.model->stage_module_unmaterialized();

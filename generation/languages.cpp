@@ -9,7 +9,7 @@ bool detects_languages(const std::vector<TokenIds>& given, const GenerationOptio
          !options.begin_tokens.empty() && options.begin_tokens.front() == kUnknownToken;
 }
 
-// The language's token of each row that the encoder is given.
+// Returns the token of the detected language for each row of the encoder's input.
 std::vector<std::int64_t> detected_languages(const RunPlan& run, const GenerationOptions& options,
                                              const Continuation& continuation, const std::string& policy) {
   const GenerationOptions first{.max_new_tokens = 1, .encoder = options.encoder, .use_cache = options.use_cache};

@@ -1,4 +1,4 @@
-// Texts whose language nobody names: it is the one whose token the model finds likeliest behind the start token.
+// Detection of the language of texts: the language whose token is the most likely one after the start token.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace gantry::generation {
 
-// The forwards of one plan, in whatever layout; every rank gets every sequence.
+// Runs the forwards of one plan in the layout of the model. Every rank gets all sequences.
 using RunPlan = std::function<std::vector<GeneratedSequence>(const Plan& plan, const std::vector<TokenIds>& prompts)>;
 
-// One call of generate() by `run`, which runs for the languages first where they are detected.
+// Runs one call of generate() with `run`. If languages have to be detected, `run` is called for them first.
 std::vector<GeneratedSequence> generate_by(const RunPlan& run, const std::vector<TokenIds>& given,
                                            const GenerationOptions& options, const Continuation& continuation,
                                            const std::string& policy);

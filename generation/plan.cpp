@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kDefaultNewTokens = 20;
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
-constexpr double kLeastDivisor = 1e-6;  // logits divided by less are no numbers any more
+constexpr double kLeastDivisor = 1e-6;  // logits divided by less may become infinite
 
 void require(bool holds, const std::string& option, const std::string& what, const std::string& expected,
              const std::string& remedy = "") {
@@ -106,7 +106,7 @@ TokenIds begin_of(const GenerationOptions& options, const Continuation& continua
   return begin;
 }
 
-// Where texts begin so.
+// Throws InputError if a language that texts begin with is still to be detected.
 void require_known(const TokenIds& begin) {
   if (std::find(begin.begin(), begin.end(), kUnknownToken) != begin.end())
     throw InputError({"begin_tokens", "the language is not set, and there are no languages for its detection",
@@ -114,7 +114,7 @@ void require_known(const TokenIds& begin) {
                       "set `language` in generation_config.json, or pass the tokens (gantry generate --tokens)"});
 }
 
-// Of what an encoder is given: a row for each prompt.
+// Checks the encoder's input: it must have one row per prompt.
 void check_encoder(const GenerationOptions& options, const std::vector<TokenIds>& prompts,
                    const Continuation& continuation) {
   if (!continuation.start_token)
@@ -128,7 +128,7 @@ void check_encoder(const GenerationOptions& options, const std::vector<TokenIds>
            "a row for each prompt, [prompts, ...]", "pass the same number of prompts, or none"});
 }
 
-// Padded on the left.
+// Returns the prompts as a batch, padded on the left.
 TensorDict batch_of(const std::vector<TokenIds>& prompts, std::int64_t longest) {
   const auto rows = static_cast<std::int64_t>(prompts.size());
   torch::Tensor ids = torch::zeros({rows, longest}, torch::kInt64), mask = ids.clone();

@@ -1,4 +1,4 @@
-// One call of generate(), checked: its options with all lengths known.
+// The plan of one call of generate(): its checked options, and all lengths.
 #pragma once
 
 #include <optional>
@@ -9,17 +9,18 @@ namespace gantry::generation {
 
 struct Plan {
   GenerationOptions options;
-  std::int64_t longest = 0;  // of the call's prompts, in tokens; of an encoder's, the one token that a text begins with
+  // Tokens of the longest prompt; with an encoder, the number of tokens in `begin` if there are any.
+  std::int64_t longest = 0;
   std::int64_t max_new = 0;  // tokens per sequence
-  int width = 1;             // sequences that are computed for each prompt
-  TokenIds begin = {};       // of a decoder beside an encoder: what a text begins with where no prompt says it
+  int width = 1;             // sequences that are computed per prompt
+  TokenIds begin = {};       // tokens that a decoder's texts begin with; empty for models without an encoder
   TensorDict images = {};    // entries of the prompts' images, rows by prompt, columns by token of the longest prompt
-  std::vector<std::int64_t> only = {};  // the tokens that are chosen among; empty: all
+  std::vector<std::int64_t> only = {};  // tokens to choose from; empty: all
 
   bool is_beams() const { return options.num_beams > 1; }
   bool is_greedy() const { return !options.sample && !is_beams(); }
   bool is_stop(std::int64_t token) const;
-  // True while a sequence of so many new tokens may not stop.
+  // True if a sequence with `new_tokens` new tokens must not stop yet.
   bool is_too_short(std::int64_t new_tokens) const {
     return new_tokens < options.min_new_tokens || longest + new_tokens < options.min_length;
   }
@@ -32,12 +33,12 @@ struct Plan {
   }
 };
 
-// The prompts of a call: where an encoder is given its rows and there are none, as many texts as rows, which begin as
-// the options say.
+// Returns the prompts of a call. If the encoder has an input and there are no prompts, there is one text per
+// row of the input, which begins with the options' begin_tokens.
 std::vector<TokenIds> prompts_of(const std::vector<TokenIds>& given, const GenerationOptions& options,
                                  const Continuation& continuation);
 
-// UsageError, InputError or ConfigError as generate() says.
+// Returns the plan of a call. Throws UsageError, InputError or ConfigError, see generate().
 Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& prompts, const Continuation& continuation,
                const std::string& policy);
 

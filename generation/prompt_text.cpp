@@ -51,7 +51,7 @@ TokenIds parse_tokens(const std::string& text) {
 void GrowingText::show(const std::string& text) {
   const std::string_view more = std::string_view(text).substr(std::min(shown_, text.size()));
   std::size_t full = valid_utf8_prefix(more);
-  if (more.size() - full >= kLongestCharacter) full = more.size();  // no character will come of it
+  if (more.size() - full >= kLongestCharacter) full = more.size();  // the rest cannot become a character
   if (full == 0) return;
   print_output(valid_utf8(more.substr(0, full)));
   shown_ += full;

@@ -17,7 +17,8 @@ torch::Device device_of(const StageModule& module) {
   return module.parameters.empty() ? torch::Device(torch::kCPU) : module.parameters.front().tensor.device();
 }
 
-// The rows of an entry of images for these prompts. Entries of tokens are padded to the longest prompt of the call.
+// Returns the rows of an image entry for these prompts. Entries per token are padded to the longest prompt of
+// the call; only the columns of the longest of these prompts are returned.
 torch::Tensor of_prompts(const std::string& name, const torch::Tensor& entry, std::int64_t first, std::int64_t count,
                          std::int64_t longest) {
   const torch::Tensor rows = entry.narrow(0, first, count);
@@ -43,7 +44,7 @@ class Rounds {
     goes_on_.assign(groups_.size(), true);
     for (const int stage : places.stages->stages())
       for (int group = 0; group < static_cast<int>(groups_.size()); ++group) turns_.push_back({stage, group});
-    // All ranks take turns in one order, so nobody waits for what would come later.
+    // All ranks take turns in the same order, so no rank waits for a message that is sent later.
     std::sort(turns_.begin(), turns_.end(), [](const Turn& a, const Turn& b) {
       return std::pair(a.stage + a.group, a.stage) < std::pair(b.stage + b.group, b.stage);
     });
@@ -62,7 +63,7 @@ class Rounds {
       }
       if (!turns_.empty()) continue;
       for (int index = 0; index < static_cast<int>(groups_.size()); ++index) {
-        learn(index, round + 1);  // a rank without a stage hears of the choices alone
+        learn(index, round + 1);  // a rank without a stage only receives the choices
         goes_on_[index] = !groups_[index]->is_finished();
       }
     }
@@ -77,7 +78,7 @@ class Rounds {
   };
 
   int last_stage() const { return places_.stages->num_stages() - 1; }
-  // `first`: the number of its first prompt in the call.
+  // `first`: the index of the first prompt in the call.
   std::unique_ptr<TextGroup> group_of(std::vector<TokenIds> prompts, bool is_cached, std::int64_t first = 0) const {
     TensorDict encoder, images;
     std::int64_t longest = 0;
@@ -96,13 +97,14 @@ class Rounds {
                                                           .parts = is_cached ? places_.parts : nullptr},
                                        device_);
   }
-  // Of a group whose choices this rank has learnt; of any replica's, where they run as many forwards.
+  // Returns whether the group needs another forward. With places.replicas, true if the group of any replica
+  // needs one, because all of them run the same number of forwards. Call it after learn().
   bool goes_on_anywhere(int index) const {
     const bool mine = !groups_[index]->is_finished();
     if (!places_.replicas) return mine;
     return all_reduce_number(*places_.replicas, mine ? 1 : 0, ReduceOp::kMax) > 0;
   }
-  // What the coming forward computes.
+  // Returns the group that the next forward computes; the empty one if the group at `index` is finished.
   TextGroup& computed(int index) const { return groups_[index]->is_finished() ? *without_texts_ : *groups_[index]; }
   StageMessage message(int stage, int index) const {
     const auto& group = computed(index);
@@ -117,7 +119,7 @@ class Rounds {
     return length;
   }
 
-  // Takes over what was chosen before this round, where another rank chooses.
+  // Receives and applies the choices before this round, if another rank makes them.
   void learn(int index, std::int64_t round) {
     auto& group = *groups_[index];
     if (group.is_finished() || group.rounds() >= round || places_.stages->holds_last()) return;
@@ -163,8 +165,8 @@ class Rounds {
     return link_->receive(message(stage - 1, index), places_.stages->rank_of(stage - 1));
   }
 
-  // Of the ranks that share a group's texts the one that has the prompts' last tokens: what the others compute of later
-  // ones may differ in its last bits.
+  // Among the ranks that share a group's texts, the one that has the last tokens of the prompts chooses. The
+  // logits of the other ranks for later tokens may differ in the last bits.
   bool chooses(int index) const { return !places_.sharing || places_.sharing->rank() == groups_[index]->chooser(); }
 
   Decision chosen(int index, const torch::Tensor& logits) {
@@ -191,14 +193,14 @@ class Rounds {
     apply(index, decision);
   }
 
-  // A group's, on the ranks of the last stage.
+  // Returns the sequences of a group, on the ranks of the last stage.
   std::vector<GeneratedSequence> sequences_of(int index) const {
     auto mine = choices_[index].sequences();
     if (!places_.sharing || !places_.stages->holds_last()) return mine;
     return from_text(broadcast_text(*places_.sharing, chooses(index) ? to_text(mine) : "", groups_[index]->chooser()));
   }
 
-  // The last stage's sequences, on every rank.
+  // Returns the sequences of the last stage, on every rank.
   std::vector<GeneratedSequence> collect() const {
     std::vector<GeneratedSequence> all;
     for (std::size_t index = 0; index < choices_.size(); ++index)
@@ -213,11 +215,11 @@ class Rounds {
   torch::Device device_;
   std::optional<StageLink> link_;
   std::vector<std::unique_ptr<TextGroup>> groups_;
-  std::unique_ptr<TextGroup> without_texts_;  // what is computed of an ended group for the other replicas
+  std::unique_ptr<TextGroup> without_texts_;  // computed in place of a finished group, for the other replicas
   std::vector<bool> goes_on_;                 // by group
-  std::vector<TokenChoice> choices_;          // by group; used on the last stage alone
-  std::vector<TensorDict> inputs_;            // by group: what a stage of this rank gives the next one, here too
-  std::vector<Turn> turns_;                   // of this rank in a round
+  std::vector<TokenChoice> choices_;          // by group; used on the last stage only
+  std::vector<TensorDict> inputs_;            // by group: output of a stage whose successor is on this rank
+  std::vector<Turn> turns_;                   // turns of this rank per round
   std::vector<Work> sends_;
   std::int64_t first_sequence_ = 0;
 };

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::int64_t kMostTokenIds = std::numeric_limits<std::int32_t>::max();
 
-// Pairs [place, token] of the places 1, 2, ...; only the first, which is the language's, may leave its token open.
+// Reads pairs [position, token] with positions 1, 2, ... Only the first token, the language, may be null
+// (unknown).
 std::vector<std::int64_t> listed_tokens(const JsonView& keys) {
   std::vector<std::int64_t> tokens;
   const auto found = keys.find("forced_decoder_ids");
@@ -32,7 +33,7 @@ std::string asked_or_set(const JsonView& keys, const char* key, const std::strin
   return !asked.empty() || !found ? asked : found->text();
 }
 
-// The token that a name stands for in one of the file's tables.
+// Returns the token of a name in one of the file's tables.
 std::int64_t token_named(const JsonView& keys, const char* table, const std::string& name) {
   const auto known = keys.find(table);
   if (!known)
@@ -46,7 +47,7 @@ std::int64_t token_named(const JsonView& keys, const char* table, const std::str
                     near.empty() ? "" : "did you mean '" + near + "'?"});
 }
 
-// "en" or "<|en|>" of lang_to_id.
+// Returns the token of "en" or "<|en|>" in lang_to_id.
 std::int64_t language_token(const JsonView& keys, const std::string& name) {
   return token_named(keys, "lang_to_id", name.starts_with("<|") ? name : "<|" + name + "|>");
 }

@@ -35,7 +35,7 @@ Decision Decision::decode(const torch::Tensor& encoded) {
 
 namespace {
 
-// Right-padded, to `least` tokens or more.
+// Returns the encoder's input, padded on the right to the longest prompt, and to at least `least` tokens.
 TensorDict encoder_entries(const std::vector<TokenIds>& prompts, std::size_t least, torch::Device device) {
   std::size_t longest = least;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
@@ -50,7 +50,8 @@ TensorDict encoder_entries(const std::vector<TokenIds>& prompts, std::size_t lea
   return {{"input_ids", to_device(ids, device)}, {"attention_mask", to_device(mask, device)}};
 }
 
-// Positions of three rows continue after the largest one of the prompt, which is not the number of its tokens.
+// New tokens continue after the largest position of the prompt. With positions of three rows (M-RoPE), this
+// is not the number of its tokens. Returns the difference for each row.
 torch::Tensor shifts_after(const torch::Tensor& positions, const std::vector<std::int64_t>& lengths) {
   torch::Tensor shifts = torch::zeros({positions.size(0), 1}, torch::kInt64);
   for (std::int64_t row = 0; row < positions.size(0); ++row) {
@@ -80,7 +81,7 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torc
   for (const auto& text : texts_) lengths_.push_back(static_cast<std::int64_t>(text.size()));
   longest_ = lengths_.empty() ? 1 : *std::max_element(lengths_.begin(), lengths_.end());
   if (options.parts) parts_.emplace(*options.parts, longest_, has_encoder_);
-  const std::int64_t cached = longest_ + options.max_new_tokens - 1;  // nobody asks what follows the last token
+  const std::int64_t cached = longest_ + options.max_new_tokens - 1;  // the last new token is never an input
   caches_ = nn::LayerCaches(parts_ ? static_cast<std::int64_t>(parts_->kept_of(cached).size()) : cached);
   context_ = {.keep = {}, .positions = {}, .caches = &caches_, .only_last = true};
   if (parts_ && has_encoder_) parts_->set_read(encoder_);
@@ -115,7 +116,7 @@ TensorDict TextGroup::input() {
   return input;
 }
 
-// Positions count from a text's first token; padding before it has position 0 and counts for nobody.
+// Positions count from the first token of a text. The padding before it has position 0 and is masked.
 void TextGroup::make_context() {
   std::vector<std::int64_t> padding;
   for (std::size_t row = 0; row < texts_.size(); ++row)

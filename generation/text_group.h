@@ -1,5 +1,5 @@
-// Prompts that go through the stages together, and what has been chosen for them. Every rank of the pipeline keeps the
-// same, so that only the choices travel back from the last stage.
+// A group of prompts that pass through the stages together, and the tokens chosen for them. Every rank of the
+// pipeline keeps the same texts, so the last stage sends back only its choices.
 #pragma once
 
 #include <optional>
@@ -14,52 +14,58 @@
 
 namespace gantry::generation {
 
-// What the last stage has chosen: rows are sequences, `width` for each prompt.
+// The choices of the last stage. Rows are sequences, `width` per prompt.
 struct Decision {
   std::vector<std::int64_t> tokens;   // by row
-  std::vector<std::int64_t> sources;  // the row whose text each row goes on with; one of the same prompt
-  std::vector<std::int64_t> joined;   // 1 where the token is a part of the sequence, 0 where that has ended before
-  bool is_last = false;               // nothing more is wanted of the group
+  std::vector<std::int64_t> sources;  // by row: the row of the same prompt whose text it continues
+  std::vector<std::int64_t> joined;   // by row: 1 if the token belongs to the sequence, 0 if that has ended
+  bool is_last = false;               // the group is finished
 
   torch::Tensor encode() const;  // int64 [rows + 1, 3]
   static Decision decode(const torch::Tensor& encoded);
 };
 
-// Left-padded rows with a cache, one new token a row after the first forward; or, without a cache, whole texts padded
-// on the right, where a causal model's tokens do not see it.
+// With a cache, the input has left-padded rows in the first forward and one new token per row in later ones.
+// Without a cache, each forward gets the full texts, padded on the right, which tokens of a causal model do
+// not attend to.
 class TextGroup {
  public:
   struct Options {
-    int width = 1;                    // sequences of each prompt
-    std::int64_t max_new_tokens = 0;  // of each sequence
+    int width = 1;                    // sequences per prompt
+    std::int64_t max_new_tokens = 0;  // maximum per sequence
     bool is_cached = true;
-    TokenIds begin = {};  // the prompts are an encoder's, and each text begins with these tokens; empty: they are texts
-    TensorDict encoder = {};  // what an encoder that reads no tokens is given, a row for each prompt; empty: none
+    // If not empty and `encoder` is empty: prompts are the encoder's input, and texts begin with these
+    // tokens.
+    TokenIds begin = {};
+    TensorDict encoder = {};  // input of an encoder that does not read tokens, a row per prompt; empty: none
     TensorDict images = {};   // entries of the prompts' images for the first forward; empty: none
-    const SequenceParts* parts = nullptr;  // with a cache, how ranks share texts; not owned, null: there is one
+    // The partition of texts over ranks, with a cache only; must outlive the group. Null: texts are on one
+    // rank.
+    const SequenceParts* parts = nullptr;
   };
-  // Without prompts it is finished, and its input a token of no rows.
+  // A group without prompts is finished from the start. Its input has no rows and one column.
   TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device);
   TextGroup(const TextGroup&) = delete;
   TextGroup& operator=(const TextGroup&) = delete;
 
-  // {input_ids [rows, tokens]} of the coming forward, which the host knows until the next call. With an encoder
-  // {decoder_input_ids, attention_mask, input_ids}, or what the encoder is given in place of the last two; until caches
-  // have what was read of it, the mask aside.
+  // Returns the input of the next forward: {input_ids [rows, tokens]}. Its values are known to the host until
+  // the next call (HostCopy). With an encoder: decoder_input_ids and the encoder's input (input_ids and
+  // attention_mask, or Options::encoder). Once the caches have the encoder's output, only attention_mask
+  // remains of the encoder's input.
   TensorDict input();
-  // For the layers; absent without a cache. Holds until apply().
+  // Returns the context for the layers, valid until apply(); nothing without a cache.
   std::optional<nn::TokenContext> context() const { return is_cached_ ? std::optional(context_) : std::nullopt; }
-  // Each row's last token's of [rows, tokens, vocabulary].
+  // Returns the logits of each row's last token, from logits [rows, tokens, vocabulary].
   torch::Tensor last_of(const torch::Tensor& logits) const;
   void apply(const Decision& decision);
 
-  const std::vector<TokenIds>& texts() const { return texts_; }  // a row each; of prompts before the first decision
+  const std::vector<TokenIds>& texts() const { return texts_; }  // rows: prompts, after apply() sequences
   std::int64_t row_of(std::int64_t sequence) const { return rounds_ == 0 ? sequence / width_ : sequence; }
   std::int64_t sequences() const { return static_cast<std::int64_t>(lengths_.size()) * width_; }
   std::int64_t prompt_length(std::int64_t sequence) const { return lengths_[sequence / width_]; }
-  std::int64_t rounds() const { return rounds_; }  // decisions so far: new tokens of each sequence
+  std::int64_t rounds() const { return rounds_; }  // decisions so far, the number of new tokens per sequence
   bool is_finished() const { return is_finished_; }
-  // Among the ranks that share the texts, the one that has the last tokens of the prompts.
+  // Returns the rank that has the last tokens of the prompts, among the ranks that share the texts.
   int chooser() const { return parts_ ? parts_->rank_of_last() : 0; }
   bool reads_encoder() const { return has_encoder_ && !continues_caches(); }
 
@@ -71,13 +77,14 @@ class TextGroup {
   int width_;
   bool is_cached_;
   torch::Device device_;
-  std::vector<std::int64_t> lengths_;  // of the prompts
+  std::vector<std::int64_t> lengths_;  // tokens of each prompt
   std::int64_t longest_ = 0;
-  std::optional<TextParts> parts_;  // where ranks share the texts
+  std::optional<TextParts> parts_;  // set if ranks share the texts
   std::vector<TokenIds> texts_;
   bool has_encoder_ = false;
-  TensorDict encoder_;    // input of the encoder, a row of each entry for a row of texts_; with caches only the mask
-  TensorDict images_;     // until the first decision
+  // Input of the encoder, by row of texts_. With a cache, only the mask remains after the first decision.
+  TensorDict encoder_;
+  TensorDict images_;     // entries of the images; empty after the first decision
   torch::Tensor shifts_;  // [rows, 1]: added to the positions of new tokens; undefined: none
   nn::LayerCaches caches_;
   nn::TokenContext context_;

@@ -10,14 +10,14 @@
 namespace gantry::generation {
 namespace {
 
-constexpr double kSecondsOfATime = 0.02;  // a token of the encoder: two steps of 160 samples of 16 kHz
+constexpr double kSecondsOfATime = 0.02;  // an encoder position: two steps of 160 samples at 16 kHz
 
 void forbid_range(torch::Tensor& row, std::int64_t begin, std::int64_t end) {
   end = std::min(end, row.size(0));
   if (begin < end) row.narrow(0, begin, end - begin).fill_(-std::numeric_limits<double>::infinity());
 }
 
-// What the tokens before forbid: pairs, and times that fall.
+// Forbids the tokens that the text before rules out: those that break a pair of times, and decreasing times.
 void keep_order(torch::Tensor& row, const TimeStamps& stamps, const TokenIds& text) {
   const auto is_time = [&](std::int64_t token) { return token >= stamps.first; };
   const bool ends_with_time = !text.empty() && is_time(text.back());
@@ -31,7 +31,8 @@ void keep_order(torch::Tensor& row, const TimeStamps& stamps, const TokenIds& te
   if (stamps.most_initial) forbid_range(row, stamps.first + *stamps.most_initial + 1, row.size(0));
 }
 
-// Of rows whose times are together likelier than any word. On the device: the host need not know.
+// Forbids all words in rows in which the times together are likelier than the likeliest word. Computed on the
+// device, without a device-to-host read.
 void keep_likelier_times(torch::Tensor& scores, const TimeStamps& stamps) {
   const torch::Tensor shares = scores.log_softmax(1),
                       times = shares.narrow(1, stamps.first, scores.size(1) - stamps.first);

@@ -1,4 +1,4 @@
-// Times among a Whisper's tokens: which may follow which, and the texts between them.
+// Time-stamp tokens of Whisper models: the rules for their order, and the texts between them.
 #pragma once
 
 #include <optional>
@@ -9,19 +9,20 @@
 
 namespace gantry::generation {
 
-// Of scores [rows, vocabulary] of the tokens behind `texts`, the new tokens of each row: those that can't follow become
-// minus infinity. As transformers' WhisperTimeStampLogitsProcessor: a text begins with a time; times come in pairs, but
-// for the last one before a text's end; they don't fall, and the two of a pair may be equal; and where all times
-// together are likelier than the likeliest other token, it is one of them. InputError for a vocabulary without times.
+// Sets the scores [rows, vocabulary] of tokens that must not follow to minus infinity. `texts`: the new
+// tokens of each row so far. The rules are those of WhisperTimeStampLogitsProcessor in transformers. A text
+// begins with a time. Times come in pairs, except for the last time before the end of a text. Times do not
+// decrease, and the two of a pair may be equal. If all times together are likelier than the likeliest other
+// token, a time is chosen. Throws InputError if the vocabulary has no times.
 void keep_time_stamps(torch::Tensor& scores, const TimeStamps& stamps, const std::vector<TokenIds>& texts);
 
-// What was said from one time to another, in seconds of the window.
+// The text between two times, in seconds from the start of the window.
 struct TimedText {
   double begin = 0;
-  std::optional<double> end;  // absent: the text ended before
-  TokenIds tokens;            // of text alone
+  std::optional<double> end;  // empty: the sequence ended without another time
+  TokenIds tokens;            // text tokens only
 };
-// The texts among a sequence's tokens, in order; a time without text is none.
+// Returns the texts of a sequence in order, without empty ones.
 std::vector<TimedText> timed_texts(const TokenIds& tokens, const TimeStamps& stamps);
 
 }  // namespace gantry::generation

@@ -17,14 +17,14 @@ torch::Tensor at_least_float32(const torch::Tensor& logits) {
                    /*copy=*/true);
 }
 
-// The text of each sequence.
+// Returns the text of each sequence.
 std::vector<const TokenIds*> texts_of(const TextGroup& group) {
   std::vector<const TokenIds*> texts;
   for (std::int64_t i = 0; i < group.sequences(); ++i) texts.push_back(&group.texts()[group.row_of(i)]);
   return texts;
 }
 
-// Forbids tokens that cannot follow. `scores`: a row for each sequence, columns from token `first` on.
+// Forbids tokens that cannot follow. `scores`: a row per sequence, columns from token `first` on.
 void forbid_now(torch::Tensor& scores, const Plan& plan, const TextGroup& group, std::int64_t first) {
   const std::int64_t new_tokens = group.rounds(), repeated = plan.options.no_repeat_ngram_size;
   if (repeated > 0) forbid_repeated_runs(scores, texts_of(group), repeated, first);
@@ -37,7 +37,7 @@ void forbid_now(torch::Tensor& scores, const Plan& plan, const TextGroup& group,
   if (!plan.only.empty()) keep_only(scores, plan.only, first);
 }
 
-// Of each sequence.
+// Returns the new tokens of each sequence.
 std::vector<TokenIds> new_tokens_of(const TextGroup& group) {
   std::vector<TokenIds> all;
   for (std::int64_t i = 0; i < group.sequences(); ++i) {
@@ -60,7 +60,7 @@ TokenChoice::TokenChoice(const Plan& plan, SplitDim split, std::int64_t first_pr
 }
 
 Decision TokenChoice::choose(const torch::Tensor& logits, const TextGroup& group) {
-  // Times are weighed together, so all of a row is wanted.
+  // Time stamps need full rows, because the probabilities of all times are added.
   if (plan_.is_greedy() && plan_.options.repetition_penalty == 1 && !plan_.options.time_stamps) {
     torch::Tensor scores = at_least_float32(logits);
     const std::int64_t first = first_column(split_);
@@ -78,7 +78,8 @@ bool TokenChoice::goes_on(std::int64_t row) const {
   return plan_.is_beams() ? !searches_[row / plan_.width].is_done() : !rows_[row].stopped;
 }
 
-// The tokens, where their scores are numbers: else they would be any, or the first of the vocabulary.
+// Returns the tokens. Throws NumericalError if the best score of a running sequence is not finite, because
+// its token would be arbitrary.
 std::vector<std::int64_t> TokenChoice::tokens_of(const std::vector<BestToken>& best, const TextGroup& group) const {
   std::vector<std::int64_t> tokens;
   for (std::size_t row = 0; row < best.size(); ++row) {
@@ -96,7 +97,7 @@ std::vector<std::int64_t> TokenChoice::tokens_of(const std::vector<BestToken>& b
   return tokens;
 }
 
-// A row for each sequence, the full vocabulary, on the host.
+// Returns the scores on the host: a row per sequence, with columns for the full vocabulary.
 torch::Tensor TokenChoice::scores_of(const torch::Tensor& logits, const TextGroup& group) const {
   torch::Tensor scores = at_least_float32(gather_columns(logits, split_)).to(torch::kCPU);
   if (scores.size(0) != group.sequences()) scores = scores.repeat_interleave(plan_.width, 0);
@@ -126,7 +127,7 @@ std::vector<std::int64_t> TokenChoice::drawn(const torch::Tensor& scores, const 
   return tokens;
 }
 
-// Every sequence goes on with its own text; those that have ended are fed anything.
+// Every row continues its own text. The tokens of ended sequences are arbitrary.
 Decision TokenChoice::extended(const std::vector<std::int64_t>& tokens) {
   Decision decision{.tokens = tokens, .sources = {}, .joined = {}, .is_last = true};
   for (std::size_t row = 0; row < rows_.size(); ++row) {

@@ -1,4 +1,4 @@
-// Chooses the tokens of a group of prompts, on the last stage. All tp ranks choose alike.
+// Chooses the tokens of a group of prompts, on the last stage. All tp ranks make the same choices.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,13 @@ namespace gantry::generation {
 
 class TokenChoice {
  public:
-  // Of `prompts` prompts, the first of which is number `first_prompt` of the call. The plan must outlive it.
+  // `prompts`: the number of prompts. `first_prompt`: the index of the first one in the call. The plan must
+  // outlive this object.
   TokenChoice(const Plan& plan, SplitDim split, std::int64_t first_prompt, std::int64_t prompts);
 
-  // From each row's logits [rows, this rank's columns] for the token after its text. NumericalError where the largest
-  // logit of a sequence that goes on is not finite. Collective over tp.
+  // Chooses the next token of each sequence. `logits`: [rows, this rank's columns], for the token after each
+  // row's text. Throws NumericalError if the largest logit of a running sequence is not finite. Collective
+  // over tp.
   Decision choose(const torch::Tensor& logits, const TextGroup& group);
   std::vector<GeneratedSequence> sequences() const;
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// The tokens that are forbidden in single rows of `scores`.
+// Collects tokens that are forbidden in individual rows of `scores`.
 class RowTokens {
  public:
   RowTokens(torch::Tensor& scores, std::int64_t first_column) : scores_(scores), first_(first_column) {}
@@ -136,7 +136,8 @@ std::int64_t drawn_token(const torch::Tensor& row, double uniform) {
   const double* begin = ends.data_ptr<double>();
   const double* end = begin + ends.numel();
   const double* found = std::upper_bound(begin, end, uniform * end[-1]);
-  // Where rounding puts the place behind the last one: the last token that has a part.
+  // Rounding can make the product equal to the last sum. The last token with a probability above 0 is then
+  // chosen.
   if (found == end) found = std::lower_bound(begin, end, end[-1]);
   return found - begin;
 }

@@ -1,4 +1,4 @@
-// Multiple choice by log-likelihood in the midst of a run (evaluation.choices).
+// Multiple-choice evaluation by log-likelihood during a run (evaluation.choices).
 #pragma once
 
 #include <functional>
@@ -12,19 +12,21 @@
 
 namespace gantry {
 
-// By the choices' log-likelihoods in the order of the samples: of equal ones the first counts.
+// Scores the questions. `likelihoods`: one log-likelihood per choice, in the order of the samples. The choice
+// with the largest value is the answer; if several choices have this value, the first of them.
 ChoiceScores choice_scores(const std::vector<ChoiceQuestion>& questions, std::span<const double> likelihoods);
 
 class ChoiceScorer {
  public:
-  // Null without evaluation.choices. The configuration is resolved. ConfigError beside label_smoothing, under which the
-  // loss is no likelihood, and for a model that is not trained on tokens; InputError for the file.
+  // Returns null without evaluation.choices. The configuration must be resolved. Throws ConfigError with
+  // train.label_smoothing or train.objective, because the loss is then not a likelihood, and for a model that
+  // is not a decoder of a known family. Throws InputError if the file cannot be used.
   static std::unique_ptr<ChoiceScorer> of(const Config& config);
 
-  // Distributes the samples; after boost, before run(). Collective over the world.
+  // Distributes the samples. Call it after boost() and before run(). Collective over the world.
   void distribute(Booster& booster, const Boosted& boosted);
-  // Without gradients or dropout, one choice after the other. Nothing where `ends` or `stops` said yes, as in
-  // Evaluator::run. Collective over the world.
+  // Evaluates one choice after the other, without gradients or dropout. Returns nothing if `ends` or `stops`
+  // returned true, see Evaluator::run. Collective over the world.
   std::optional<ChoiceScores> run(Booster& booster, Boosted& boosted, const std::function<bool()>& ends,
                                   const std::function<bool()>& stops);
 

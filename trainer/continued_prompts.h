@@ -1,4 +1,4 @@
-// What a model makes of a few texts in the midst of a run (evaluation.prompts).
+// The model's continuations of a few prompts during a run (evaluation.prompts).
 #pragma once
 
 #include <functional>
@@ -16,13 +16,14 @@ namespace gantry {
 
 class ContinuedPrompts {
  public:
-  // Null without evaluation.prompts. The configuration is resolved; image files are relative to the working directory.
-  // Throws ConfigError if there is no tokenizer or if the run does not read images, and InputError for a chat or an
-  // image that cannot be read.
+  // Returns null without evaluation.prompts. The configuration must be resolved. Image files are relative to
+  // the working directory. Throws ConfigError without a tokenizer, if a prompt has images and the run does
+  // not read images, or if a prompt is too long for the model. Throws InputError for a chat or an image that
+  // cannot be read.
   static std::unique_ptr<ContinuedPrompts> of(const Config& config);
 
-  // Each prompt continued by the likeliest tokens, to the tokenizer's end token and evaluation.prompt_tokens at most.
-  // The same on all ranks. Collective over the world.
+  // Continues each prompt greedily up to the tokenizer's end token, by at most evaluation.prompt_tokens
+  // tokens. The result is the same on all ranks. Collective over the world.
   std::vector<ContinuedPrompt> make(Boosted& boosted, Plugin& plugin) const;
 
  private:
@@ -32,7 +33,7 @@ class ContinuedPrompts {
 
   std::vector<EvaluationPrompt> prompts_;
   PromptText text_;
-  std::vector<TokenIds> tokens_;  // one list for each prompt
+  std::vector<TokenIds> tokens_;  // one list per prompt
   GenerationOptions options_;
 };
 

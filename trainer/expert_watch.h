@@ -1,4 +1,5 @@
-// What a run says of its experts while it trains: which starve, and what their ranks send each other.
+// Monitoring of the experts during a run: warnings about starving experts, and the traffic between expert
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +15,39 @@
 
 namespace gantry {
 
-// Finds experts that starve: over kSteps steps they have had less than one in kShare of the mean of their layer.
+// Finds starving experts: those that received less than 1 / kShare of the mean of their layer over kSteps
+// steps.
 class ExpertWatch {
  public:
   static constexpr int kSteps = 10, kShare = 20;
 
-  // The warning of this step, a line without its end: empty where no further expert starves. One that has been named is
-  // not named again before it has recovered. Where a layer's experts have had fewer than kShare tokens each, nothing is
-  // said of it.
+  // Returns the warning of this step, as a line without a line end. Empty if no further expert starves. An
+  // expert is not reported again before it has recovered. A layer with fewer than kShare tokens per expert is
+  // ignored.
   std::string add(const StepMetrics& metrics);
 
  private:
   std::string judged(std::int64_t step);
 
-  std::vector<ExpertLoad> sums_;  // of the steps since the last judgement
+  std::vector<ExpertLoad> sums_;  // tokens since the last check
   int steps_ = 0;
   std::set<std::pair<std::size_t, std::size_t>> starving_;  // {layer, expert}
 };
 
-// The all-to-alls between ranks that share experts, of each step.
+// Measures the all-to-alls between expert-parallel ranks in each step.
 class ExpertTraffic {
  public:
-  // Neither is owned; the meter counts what this rank communicates.
+  // Both arguments must outlive this object. The meter counts the communication of this rank.
   ExpertTraffic(const CommunicationMeter& meter, const ProcessGroupMesh& mesh) : meter_(meter), mesh_(mesh) {}
 
-  // Sets what was counted since the last call, as means over the ranks. Collective over the world where ranks share
-  // experts.
+  // Sets the bytes and seconds since the last call, as means over the ranks. Collective over the world if
+  // experts are distributed over ranks.
   void set(StepMetrics& metrics);
 
  private:
   const CommunicationMeter& meter_;
   const ProcessGroupMesh& mesh_;
-  double bytes_ = 0, seconds_ = 0;  // of all steps before
+  double bytes_ = 0, seconds_ = 0;  // sums over all earlier steps
 };
 
 }  // namespace gantry

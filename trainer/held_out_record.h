@@ -1,4 +1,4 @@
-// The lowest held-out loss of a run so far: what the best checkpoint and an early end go by.
+// The lowest held-out loss of a run so far, which decides the best checkpoint and early stopping.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@ namespace gantry {
 
 class HeldOutRecord {
  public:
-  // An evaluation as of `step`; one of a step that was noted already (a run that goes on repeats it) counts once. A
-  // loss that is no number is not lower than any.
+  // Records the evaluation after `step`. A step that is already recorded is ignored (a resumed run repeats
+  // it). A loss that is NaN is never the lowest.
   void note(std::int64_t step, double loss);
 
   std::optional<std::int64_t> best_step() const { return best_step_; }
   double best_loss() const { return best_loss_; }
   std::int64_t since_best() const { return since_best_; }  // evaluations after the best one
 
-  // For checkpoints; null before the first evaluation. What is no such value begins anew.
+  // The state for checkpoints; null before the first evaluation. restore() starts from scratch if the value
+  // is not a state of this class.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
 

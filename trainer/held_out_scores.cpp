@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kMostRows = 6;
 
-// Of ranks that have the same logits one speaks.
+// True on one of the ranks that have the same logits. Only this rank contributes to the sums.
 bool speaks(const ProcessGroupMesh& mesh) {
   for (const char* name : {axis::kTensor, axis::kContext})
     if (const auto found = mesh.coordinates().find(name); found != mesh.coordinates().end() && found->second != 0)
@@ -24,7 +24,8 @@ bool speaks(const ProcessGroupMesh& mesh) {
   return true;
 }
 
-// [B, S, S]: the sum of the logits of a start and an end; those that are no span are the least.
+// Returns the sum of the logits of each start and end, [B, S, S]. Pairs that are not a span get the lowest
+// double.
 torch::Tensor span_sums(const torch::Tensor& logits, const TensorDict& batch) {
   constexpr double kLeast = std::numeric_limits<double>::lowest();
   const torch::Tensor wide = logits.detach().to(torch::kFloat64);
@@ -39,7 +40,7 @@ torch::Tensor span_sums(const torch::Tensor& logits, const TensorDict& batch) {
 
 double f1_of(double right, double predicted, double labelled) { return 2 * right / (predicted + labelled); }
 
-// The mean F1 of the classes that occur; nothing without any.
+// Returns the mean F1 of the classes that occur; nothing if no class occurs.
 std::optional<double> macro_f1(const double* right, const double* predicted, const double* labelled,
                                std::int64_t width) {
   double f1 = 0, present = 0;
@@ -114,7 +115,7 @@ void HeldOutScores::add_spans(const torch::Tensor& logits, const TensorDict& bat
 }
 
 HeldOutScores::Means HeldOutScores::over(const ProcessGroupMesh& mesh) const {
-  // Stages without logits don't know how many classes there are.
+  // Stages without logits get the number of classes from the others.
   torch::Tensor shape = torch::tensor({sums_.empty() ? 0.0 : static_cast<double>(sums_[0].size())}, torch::kFloat64);
   mesh.world_group().all_reduce(shape, ReduceOp::kMax).wait();
   const auto width = static_cast<std::int64_t>(shape.const_data_ptr<double>()[0]);

@@ -1,4 +1,4 @@
-// How well a model tells classes apart or marks spans, beside its loss.
+// Held-out scores in addition to the loss: accuracy, F1 and correlation of a model's predictions.
 #pragma once
 
 #include <optional>
@@ -10,27 +10,32 @@
 
 namespace gantry {
 
-// Sums over samples, so that every layout has the numbers of one rank. Classes: outputs "logits" [..., classes] against
-// batch "labels" [...], of which kNotCounted does not count; the largest logit is the prediction, of equal ones the
-// lowest. Spans: "logits" [B, S, 2] against "start_positions" and "end_positions" [B]; the prediction is the pair of a
-// start and an end not before it with the largest sum, where attention_mask, if the batch has it, is set. A sample
-// with a position outside the sequence does not count. Several labels: a logit above 0 predicts its label; samples are
-// right whose labels all are. Numbers: Pearson's correlation for each of the outputs, and their mean.
+// The scores are computed from sums over samples, so every layout has the results of one rank. By kind of
+// prediction:
+// - Classes: outputs "logits" [..., classes] are compared with batch "labels" [...]. Labels equal to
+//   kNotCounted are ignored. The prediction is the class with the largest logit, and the first of them if
+//   several are equal.
+// - Spans: "logits" [B, S, 2] are compared with "start_positions" and "end_positions" [B]. The prediction is
+//   the pair start <= end with the largest sum of logits. Positions with attention_mask 0 are excluded if the
+//   batch has a mask. A sample with a position outside the sequence does not count.
+// - Several labels: a logit above 0 predicts its label. A sample is right if all its labels are right.
+// - Numbers: Pearson's correlation of each output, and the mean over the outputs.
 class HeldOutScores {
  public:
   struct Means {
-    std::optional<double> accuracy = {};  // the share of right predictions: classes, or spans with both ends
-    // Classes: the mean of the F1 of each class that is a label or a prediction (macro). Spans: the mean over samples
-    // of the F1 of the positions that both spans share.
+    std::optional<double> accuracy = {};  // share of right predictions; a span is right if both ends are
+    // Classes: macro F1, the mean over the classes that occur as a label or a prediction. Spans: the mean
+    // over samples of the F1 of the overlap in positions.
     std::optional<double> f1 = {};
-    std::optional<double> pearson = {};  // 0 where predictions or labels are all equal
+    std::optional<double> pearson = {};  // 0 if all predictions or all labels are equal
   };
 
   explicit HeldOutScores(Predictions predictions) : predictions_(predictions) {}
 
-  // Of this replica's samples; nothing where the rank has no logits, which are whole on the others.
+  // Adds this replica's samples. A rank without logits adds nothing; on the other ranks the logits are
+  // unsharded.
   void add(const TensorDict& outputs, const TensorDict& batch);
-  // Over all replicas. Collective over the world.
+  // Returns the scores over all replicas. Collective over the world.
   Means over(const ProcessGroupMesh& mesh) const;
 
  private:
@@ -43,10 +48,10 @@ class HeldOutScores {
   void add_rows(const std::vector<torch::Tensor>& rows);
 
   Predictions predictions_;
-  // Classes: for each the number of times that it is right, predicted, and the label; for several labels also the
-  // number of samples that are right, and of samples. Spans: the number of right ones, the sum of their F1, and their
-  // number. Numbers: for each output their count, and the sums of predictions, labels, their squares and their
-  // products.
+  // Rows of sums. Classes: per class the counts of right predictions, predictions and labels. Several labels:
+  // also the number of right samples and the number of samples. Spans: the number of right spans, the sum of
+  // F1, and the number of samples. Numbers: per output the count, and the sums of predictions, labels, their
+  // squares and their products.
   std::vector<std::vector<double>> sums_;
 };
 

@@ -1,5 +1,5 @@
-// `gantry train --status [HOST:]PORT`: the run's latest numbers over HTTP, and with an `output` its report while it
-// grows.
+// `gantry train --status [HOST:]PORT`: serves the run's latest numbers over HTTP and, if `output` is set, its
+// growing report.
 #pragma once
 
 #include <atomic>
@@ -15,11 +15,13 @@ namespace gantry {
 
 class LiveStatus final : public MetricSink {
  public:
-  // Serves there and prints the URL, and the token where a random one was made. ResourceError for a port in use,
-  // UsageError for a host that is none of this one's, or a token that is too short.
+  // Starts the server and prints its URL, and the token if it is a random one. Throws ResourceError if the
+  // port is in use, and UsageError if the host is not an address of this machine or if the token is too
+  // short.
   LiveStatus(const StatusPlace& place, const World& world);
 
-  // From here on the report, where there is an output: its files are this run's own, no earlier one's.
+  // Serves the report from now on, if there is an output. Call it once the output's files belong to this run
+  // and not to an earlier one.
   void show_report() { shows_report_ = has_output_; }
 
   void set_steps(std::int64_t steps) { numbers_.steps = steps; }
@@ -37,7 +39,7 @@ class LiveStatus final : public MetricSink {
   RunReader reader_;  // used by the server's thread alone
   std::string address_;
   StatusToken token_;
-  StatusServer server_;  // last: it reads what stands above
+  StatusServer server_;  // last: its thread reads the members above
 };
 
 }  // namespace gantry

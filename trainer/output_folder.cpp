@@ -11,7 +11,7 @@ namespace {
 
 struct EarlierRun {
   std::string kept_as;           // the path of its metrics, or ""
-  bool owes_evaluation = false;  // of the last step that was done
+  bool owes_evaluation = false;  // the last completed step was not evaluated
 };
 
 EarlierRun make_output(const Config& config, std::int64_t done) {

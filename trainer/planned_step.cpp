@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// As the planner chooses the rank that its parts are of.
+// The planner uses the same sum to choose the rank whose parts it predicts.
 double work_of(const planner::Seconds& seconds) {
   return seconds.compute + seconds.tensor + seconds.context + seconds.expert + seconds.data;
 }
@@ -25,7 +25,7 @@ planner::Seconds longest_of(const std::vector<std::string>& ranks) {
   return longest;
 }
 
-// Of each pipeline rank the most that one of its ranks holds.
+// Returns the largest peak among the ranks of each pipeline rank.
 std::vector<double> peaks_by_stage(const Mesh& mesh, const std::vector<std::int64_t>& peaks) {
   std::vector<double> most(static_cast<std::size_t>(mesh.axis_size(axis::kPipeline)), 0);
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {

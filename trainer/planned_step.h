@@ -1,4 +1,4 @@
-// report.json's `plan`: a step as it was measured, beside what the planner predicts.
+// report.json's `plan`: a measured step, and the planner's prediction for it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,12 +10,12 @@
 
 namespace gantry {
 
-// What the planner says of the run on so many devices of the cluster. ConfigError as of planner::plan_request(), and
-// where the layout is none of the planner's.
+// Returns the planner's estimate of the run, with the mesh's data-parallel size, on the devices of the
+// cluster. Throws ConfigError like planner::plan_request(), or if the planner does not support the layout.
 planner::Estimate predicted_step(const Config& config, const planner::Cluster& cluster, const Mesh& mesh);
 
-// {`steps`, `measured`} of the rank that works longest, and with a cluster {`cluster`, `predicted`, `largest_gap`}; on
-// rank 0, else null. Collective over the mesh.
+// Returns {`steps`, `measured`} of the rank that works longest and, if facts.cluster is set, also {`cluster`,
+// `predicted`, `largest_gap`}. Null except on rank 0, and null without timed steps. Collective over the mesh.
 nlohmann::ordered_json planned_step(const Config& config, const ProcessGroupMesh& mesh, const RunFacts& facts);
 
 }  // namespace gantry

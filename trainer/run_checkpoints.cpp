@@ -23,16 +23,17 @@
 namespace gantry {
 namespace {
 
-// For a lost rank to end, whose lock the next generation of an elastic job needs.
+// Time for a lost rank to end, because the next generation of an elastic job needs its lock.
 constexpr double kLockSeconds = 20;
 
-// A variable of `gantry launch`; 0 without it.
+// Returns an environment variable that `gantry launch` sets; 0 if it is not set.
 int count_of(const char* variable) {
   const char* text = std::getenv(variable);
   return text ? std::atoi(text) : 0;
 }
 
-// The parameters of a state, and masters that are made of them; its optimizer is as before its first step.
+// Only the parameters of a state, and the master weights that are restored from them. The optimizer state is
+// that before the first step.
 class Weights final : public StateSource {
  public:
   explicit Weights(StateSource& whole) : complete_(whole) {}
@@ -50,7 +51,7 @@ class Weights final : public StateSource {
   StateSource& complete_;
 };
 
-// The content that a checkpoint's run had read; empty if the checkpoint does not state it.
+// The samples of the data files that the checkpoint's run had read; empty if the checkpoint has none.
 std::vector<SampledContent> contents_of(const CheckpointInfo& info) {
   const auto data = info.progress.is_object() ? info.progress.value("data", nlohmann::json()) : nlohmann::json();
   return data.is_object() ? contents_from_json(data.value("contents", nlohmann::json()))
@@ -71,7 +72,8 @@ std::vector<SampledContent> contents_of(const DataConfig& data) {
   return contents;
 }
 
-// The time at which the run of the checkpoint to resume began, else now. resume() reports faults of checkpoints.
+// Returns the start time of the run whose checkpoint will be resumed; the current time without one. Faulty
+// checkpoints are ignored here, because resume() reports them.
 std::int64_t start_of_run(const CheckpointConfig& settings) try {
   const auto now = static_cast<std::int64_t>(std::time(nullptr));
   if (settings.resume == "none") return now;
@@ -123,7 +125,7 @@ void RunCheckpoints::warn(const std::string& line) const {
   print_warning(line);
 }
 
-// On rank 0, for all.
+// Called on rank 0 on behalf of all ranks.
 std::optional<CompleteCheckpoint> RunCheckpoints::choose() const {
   const auto& settings = config_.checkpoint;
   look_for_foreign_ones();
@@ -133,7 +135,7 @@ std::optional<CompleteCheckpoint> RunCheckpoints::choose() const {
   FoundCheckpoint found = find_newest_checkpoint(settings.path);
   if (!found.folder && found.passed_over.empty()) return std::nullopt;
   for (const auto& passed : found.passed_over) warn_of_passed_over(passed.fault);
-  if (!found.folder) return require_complete_checkpoint(settings.path);  // says what is wrong
+  if (!found.folder) return require_complete_checkpoint(settings.path);  // throws an error with the reason
   return CompleteCheckpoint{*found.folder, std::move(found.manifest)};
 }
 
@@ -216,7 +218,8 @@ void RunCheckpoints::seek_streams(const CheckpointInfo& info, DataLoader& loader
   warn(difference + ": the data are read from their beginning");
 }
 
-// Rank 0 looks, for all. Data that it cannot read are unknown: another rank may read them.
+// Rank 0 reads the files on behalf of all ranks. Files that it cannot read are unknown, because another rank
+// may be able to read them.
 bool RunCheckpoints::sample_data(const CheckpointInfo& info) {
   nlohmann::json found = {{"contents", nlohmann::json::array()}, {"begins", false}};
   if (world_.is_main()) try {
@@ -231,7 +234,8 @@ bool RunCheckpoints::sample_data(const CheckpointInfo& info) {
   return found["begins"].get<bool>();
 }
 
-// Nothing is removed: a restart, or a later `auto`, would find them.
+// Reports checkpoints of other runs in the directory, which a restart or a later `resume: auto` would load.
+// Removes none.
 void RunCheckpoints::look_for_foreign_ones() const {
   const auto& settings = config_.checkpoint;
   if (count_of("GANTRY_RESTARTS") > 0) refuse_foreign_checkpoint(settings.path, settings.resume);
@@ -239,7 +243,8 @@ void RunCheckpoints::look_for_foreign_ones() const {
     warn(*foreign + " is from an earlier run; resume: auto would load it until this run saves a later step");
 }
 
-// An imported model has no run behind it, and a program of one's own may save without a configuration.
+// Skips checkpoints without a run (step 0, imported models) and those without a configuration, which custom
+// programs may save.
 void RunCheckpoints::compare_with(const CheckpointInfo& info, const DataLoader& loader, bool begins_as_before) const {
   if (info.step == 0 || info.config_text.empty()) return;
   const nlohmann::json data = info.progress.value("data", nlohmann::json::object());

@@ -1,4 +1,4 @@
-// The evaluations of a run: when they are due, what belongs to one, and whether the held-out loss still falls.
+// The evaluations of a run: their schedule, their content, and early stopping.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,24 @@ namespace gantry {
 
 class RunEvaluations {
  public:
-  // None is owned. `config` is asked when an evaluation is due; losses are noted in `record`; `before_print` is called
-  // before anything is printed.
+  // All references must outlive this object. `config` is read when an evaluation is due. Losses are recorded
+  // in `record`. `before_print` is called before anything is printed.
   RunEvaluations(const World& world, const Config& config, Booster& booster, const RunStops& stops,
                  HeldOutRecord& record, std::function<void()> before_print);
 
-  // Distributes the data: those of `held_out` (null: nothing is evaluated), evaluation.choices and evaluation.prompts.
-  // `predictions` and `prepare` are as Evaluator's. After boost, before all that follows. Errors are those of
-  // ChoiceScorer and ContinuedPrompts. Collective over the world.
+  // Distributes the data of `held_out` (null: no evaluations) and evaluation.choices, and reads
+  // evaluation.prompts. `predictions` and `prepare`: see Evaluator. Call it after boost() and before the
+  // functions below. Throws the errors of ChoiceScorer::of and ContinuedPrompts::of. Collective over the
+  // world.
   void prepare(std::shared_ptr<DataLoader> held_out, Predictions predictions, PrepareBatch prepare,
                const Boosted& boosted);
 
-  // `last`: the run ends with this step.
+  // Returns whether an evaluation is due after this step. `last`: the run ends with this step.
   bool due_at(std::int64_t step, bool last) const;
-  // `loss_alone`: without choices and prompts, which were published already. Nothing, and nothing is noted, where the
-  // run was asked to stop meanwhile. Collective over the world.
+  // `loss_alone`: skips choices and prompts, whose results are already published. Returns nothing, and
+  // records nothing, if a stop was requested during the evaluation. Collective over the world.
   std::optional<EvaluationMetrics> run(std::int64_t step, bool loss_alone, Boosted& boosted);
-  // By train.patience. Rank 0 says so, once.
+  // Returns true if train.patience ends the run. Rank 0 prints this once.
   bool is_out_of_patience();
 
  private:
@@ -49,7 +50,7 @@ class RunEvaluations {
   Predictions predictions_ = Predictions::kNone;
   PrepareBatch prepare_;
   std::unique_ptr<ChoiceScorer> choices_;      // null without evaluation.choices
-  std::unique_ptr<ContinuedPrompts> prompts_;  // likewise
+  std::unique_ptr<ContinuedPrompts> prompts_;  // null without evaluation.prompts
   bool said_impatience_ = false;
 };
 

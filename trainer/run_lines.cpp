@@ -25,7 +25,7 @@ void print_peaks(const World& world, const std::vector<std::int64_t>& peaks) {
              world.mesh().describe_rank(static_cast<int>(largest - peaks.begin())));
 }
 
-// The number of microbatches that the configuration asks for can be above the number of samples.
+// The configured number of microbatches can exceed the number of samples.
 void print_lowered_microbatches(const Config& config, std::int64_t samples, int used) {
   if (!config.schedule.microbatches || *config.schedule.microbatches <= used) return;
   fmt::print("schedule.microbatches: {} instead of {}, because a replica has {} samples per step\n", used,

@@ -1,4 +1,4 @@
-// What rank 0 prints of a run before its first step and after its last one.
+// The lines that rank 0 prints before a run's first step and after its last one.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace gantry {
 
-// The data, the layout and the schedule. `fresh`: parameters that begin with initial weights beside loaded ones.
-// `example`: describe_first_sample(), or "".
+// Prints the data, the layout and the schedule. `fresh`: parameters that have initial weights, although the
+// model was loaded. `example`: the text of describe_first_sample(), or "".
 void print_beginning(World& world, const Config& config, Booster& booster, const Boosted& boosted,
                      const std::vector<std::string>& fresh, const std::string& example);
 
-// The folders of what was written, after the report is made. `peaks`: bytes of tensors by rank, none where no step
-// ran. `gap`: as write_run_report() gives it.
+// Writes the report's page, and prints the paths of the written files. `peaks`: peak bytes of tensors by
+// rank; empty if no step ran. `gap`: the result of write_run_report().
 void print_ending(const World& world, const Config& config, const RunEnd& end, const std::vector<std::int64_t>& peaks,
                   const std::string& gap, const HeldOutRecord& record);
 

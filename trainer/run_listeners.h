@@ -1,4 +1,4 @@
-// Who hears of a run while it trains: sinks of its numbers on rank 0, and the program's callbacks on all ranks.
+// The listeners of a run: metric sinks on rank 0, and the program's callbacks on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -20,40 +20,41 @@ namespace gantry {
 
 class RunListeners {
  public:
-  // Not owned.
+  // `world` must outlive this object.
   explicit RunListeners(const World& world) : world_(world) {}
 
-  // The program's own.
+  // Adds the program's own callbacks and sinks.
   void add(TrainerCallbacks callbacks) { callbacks_.push_back(std::move(callbacks)); }
   void add(std::unique_ptr<MetricSink> sink) { sinks_.push_back(std::move(sink)); }
 
-  // Live status, which hears before the others. Errors as of LiveStatus.
+  // Starts live status, which gets the metrics before the other sinks. Throws the errors of LiveStatus.
   void serve(const StatusPlace& place);
-  void set_steps(std::int64_t steps);  // of the whole run, now that it is known
-  void show_report();                  // as LiveStatus's
-  // The files of config.output that train.log_files names, and the line of progress, of a run that continues after
-  // `done` steps.
+  void set_steps(std::int64_t steps);  // number of steps of the complete run, once it is known
+  void show_report();                  // see LiveStatus::show_report()
+  // Opens the files in config.output that train.log_files lists, and the progress line, for a run that
+  // continues after `done` steps.
   void open(const Config& config, std::int64_t done);
 
-  // To the sinks on rank 0, and then to the callbacks.
+  // Passes metrics to the sinks on rank 0, and then to the callbacks.
   void publish(const StepMetrics& metrics);
   void publish(const EvaluationMetrics& metrics);
-  // To the callbacks. Another exception than a gantry::Error becomes a UserError with the callback's name.
+  // The following functions call the callbacks. An unknown exception, which would be an internal error,
+  // becomes a UserError with the callback's name.
   void tell_of_start(std::int64_t done) const;
   void tell_of_batch(std::int64_t step, const Batch& batch) const;
-  // The function for ExecuteOptions; empty without such a callback.
+  // Returns the function for ExecuteOptions; empty if no callback has before_backward.
   std::function<void(int stage, int microbatch)> before_backward(std::int64_t step) const;
   bool reads_gradients() const;
   void tell_of_gradients(const StepGradients& gradients) const;
   void tell_before_step(std::int64_t step) const;
   void tell_of_save(std::int64_t step) const;
   void tell_of_end(const RunEnd& end) const;
-  // To the files, for the exception that ends the run of this rank.
+  // Writes the exception that ends the run of this rank to the files.
   void tell_of_failure(std::exception_ptr error) noexcept;
 
-  // Before anything is printed.
+  // Erases the progress line. Call it before printing.
   void clear_progress();
-  // The line of progress stays where it is, and is not renewed again.
+  // Leaves the progress line as it is, without further updates.
   void end_progress();
 
  private:
@@ -67,12 +68,12 @@ class RunListeners {
 
   const World& world_;
   std::vector<TrainerCallbacks> callbacks_;
-  std::vector<std::unique_ptr<MetricSink>> sinks_;      // the program's
-  std::vector<std::unique_ptr<MetricSink>> own_sinks_;  // rank 0's
-  ProgressLine* progress_ = nullptr;                    // one of them
-  LiveStatus* live_ = nullptr;                          // another one
-  MlflowFiles* mlflow_ = nullptr;                       // another one
-  WandbFiles* wandb_ = nullptr;                         // another one
+  std::vector<std::unique_ptr<MetricSink>> sinks_;      // sinks of the program
+  std::vector<std::unique_ptr<MetricSink>> own_sinks_;  // Gantry's sinks, on rank 0 only
+  ProgressLine* progress_ = nullptr;                    // in own_sinks_, or null
+  LiveStatus* live_ = nullptr;                          // in own_sinks_, or null
+  MlflowFiles* mlflow_ = nullptr;                       // in own_sinks_, or null
+  WandbFiles* wandb_ = nullptr;                         // in own_sinks_, or null
   std::unique_ptr<RunEvents> events_;                   // null unless train.log_files names them
 };
 

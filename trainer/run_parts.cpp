@@ -13,7 +13,8 @@
 namespace gantry {
 namespace {
 
-// train.epochs as steps, now that it is known how many samples there are. Rank 0 looks, for all.
+// Converts train.epochs to train.steps by the number of samples. Rank 0 opens the data on behalf of all
+// ranks.
 void resolve_epochs(Config& config, DataLoader& loader, const World& world, const ProcessGroupMesh& mesh) {
   config.mark_used("train.epochs");
   if (config.train.epochs == 0) return;
@@ -34,17 +35,19 @@ void resolve_epochs(Config& config, DataLoader& loader, const World& world, cons
   config.train.epochs = 0;
 }
 
-// A model that comes without an optimizer, as build_model() would have made it.
+// Gives the program's model the configured precision and, if it has no optimizer yet, adapters and frozen
+// parameters, as build_model() does.
 void make_ready(torch::nn::Module& model, const TrainerParts& given, Config& config) {
   if (config.model.policy.empty()) config.model.policy = policy_name_for(model);
   set_dtype(model, dtype_of(config.precision));
-  config.mark_used("model.config");  // whose keys are for whoever built it
-  if (given.optimizer) return;       // which knows its parameters already
+  config.mark_used("model.config");  // its keys are for the code that built the model
+  if (given.optimizer) return;       // the optimizer already has its parameters
   add_lora(model, config);
   freeze_parameters(model, config);
 }
 
-// An optimizer of the program's own keeps its rates as the peaks, unless the program brings a schedule too.
+// The learning rates of the program's own optimizer are the peaks of the schedule, unless the program
+// provides a schedule.
 LrSchedule rates_of(const TrainerParts& given, const Config& config) {
   if (given.lr_schedule) return *given.lr_schedule;
   if (!given.optimizer) return build_lr_schedule(config);

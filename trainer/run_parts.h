@@ -1,4 +1,5 @@
-// What a run trains, and on what: the program's parts, and the configuration's in place of those that it leaves out.
+// The model, optimizer, data and criterion of a run. Parts that the program does not provide are created from
+// the configuration.
 #pragma once
 
 #include <memory>
@@ -14,15 +15,16 @@ namespace gantry {
 struct RunParts {
   std::shared_ptr<torch::nn::Module> model;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
-  std::shared_ptr<DataLoader> loader, held_out;  // null: nothing is evaluated
+  std::shared_ptr<DataLoader> loader, held_out;  // held_out is null without evaluation
   Criterion criterion;
-  ObjectiveParts objective;  // with train.objective
-  Predictions predictions;   // that evaluations score
+  ObjectiveParts objective;  // for train.objective
+  Predictions predictions;   // kind of predictions that evaluations score
   std::optional<LrSchedule> rates;
 };
 
-// Says in `config` what the program's parts decide (model.policy, evaluation.every), and train.epochs as train.steps.
-// UsageError for an optimizer without its model; errors as of recipe.h. Collective over the world.
+// Writes the values that the program's parts determine (model.policy, evaluation.every) to `config`, and
+// replaces train.epochs by train.steps. Throws UsageError for an optimizer without its model, and the errors
+// of recipe.h. Collective over the world.
 RunParts assemble_parts(const TrainerParts& given, Config& config, const World& world, const ProcessGroupMesh& mesh);
 
 }  // namespace gantry

@@ -29,7 +29,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::int64_t held_parameters(Boosted& boosted) {
-  std::set<const void*> seen;  // tied ones are counted once
+  std::set<const void*> seen;  // tied parameters count once
   std::int64_t count = 0;
   for (const auto& parameter : boosted.model->module().parameters())
     if (seen.insert(parameter.unsafeGetTensorImpl()).second) count += parameter.numel();
@@ -93,7 +93,7 @@ bool is_measured(const LayerWork& layers) {
   return std::any_of(layers.layers.begin(), layers.layers.end(), [](double time) { return time > 0; });
 }
 
-// Each rank hands in its own counts; what the report has is their mean over all ranks and steps.
+// Returns the mean of the ranks' counts over all ranks and steps.
 Json communication_of(ProcessGroup& world, const RunFacts& facts) {
   Json mine = Json::array();
   for (const auto& count : facts.counts)
@@ -145,7 +145,7 @@ double state_bytes_per_parameter(const Config& config, int replicas) {
 
 namespace {
 
-// Rank 0's text. Collective over the world.
+// Returns the text of report.json on rank 0, "" on other ranks. Collective over the world.
 std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts, const Json& plan) {
   ProcessGroup& all = plugin.mesh().world_group();
   const auto parameters = all_gather_numbers(all, held_parameters(boosted));

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kSteps = 50;
 
-// Of a group's label, "dp+cp", whose ranks differ along these axes. Null for what is no layout's part.
+// Returns the part for a group's label such as "dp+cp", which lists the axes that the group spans. Null for a
+// group without a part, such as "dp+tp".
 double planner::Seconds::*part_of_label(const std::string& label, bool has_pipeline) {
   std::istringstream words(label);
   std::vector<std::string> axes;
@@ -48,7 +49,7 @@ void StepParts::add(double step_seconds, double busy, const std::vector<Communic
   const double within = step.tensor + step.context + step.expert + (reduces_within_ ? step.data : 0);
   step.compute = std::max(0.0, busy - within);
   step.optimizer = std::max(0.0, step_seconds - step.sum());
-  if (++added_ == 2) last_.clear();  // the first step also makes what later ones reuse
+  if (++added_ == 2) last_.clear();  // the first step also allocates buffers that later steps reuse
   last_.push_back(step);
   if (last_.size() > kSteps) last_.pop_front();
 }

@@ -1,4 +1,4 @@
-// What a rank's steps spend their time on, in the planner's parts.
+// Divides the time of a rank's steps into the planner's parts.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,20 @@ namespace gantry {
 
 class StepParts {
  public:
-  // `reduces_within`: gradients or parameters travel over replicas within actions (zero 2 and 3). `has_pipeline`: ranks
-  // wait for each other's last actions in the collectives of all, which is the pipeline's bubble.
+  // `reduces_within`: gradients or parameters are communicated between replicas within actions (zero 2 and
+  // 3). `has_pipeline`: in collectives over the world, ranks also wait for the last actions of others; this
+  // time is the pipeline's bubble.
   StepParts(bool reduces_within, bool has_pipeline) : reduces_within_(reduces_within), has_pipeline_(has_pipeline) {}
 
-  // The step that has ended. `busy`: seconds of its compute actions, with the collectives within them. `counts`: the
-  // meter's since the run began.
+  // Adds a completed step. `busy`: seconds of its compute actions, including the collectives within them.
+  // `counts`: the meter's counts since the start of the run.
   void add(double step_seconds, double busy, const std::vector<CommunicationCount>& counts);
-  // A step that was given up: what it communicated counts nowhere.
+  // Excludes the communication of an aborted step.
   void give_up(const std::vector<CommunicationCount>& counts) { seen_ = by_part(counts); }
 
-  // The mean of the last steps, without the run's first one where there are others. What is neither computed nor
-  // communicated by an axis of the layout (data, the optimizer, norms over all ranks) is `optimizer`.
+  // Returns the mean of the last steps, without the run's first step if there are others. `optimizer` is the
+  // remaining time, which is neither compute nor communication along an axis: reading data, the optimizer,
+  // and norms over all ranks.
   planner::Seconds mean() const;
   std::size_t steps() const { return last_.size(); }
 
@@ -31,7 +33,7 @@ class StepParts {
   planner::Seconds by_part(const std::vector<CommunicationCount>& counts) const;
 
   bool reduces_within_, has_pipeline_;
-  planner::Seconds seen_;  // of communication, up to the last step
+  planner::Seconds seen_;  // communication up to the last step
   std::deque<planner::Seconds> last_;
   std::int64_t added_ = 0;
 };

@@ -37,7 +37,8 @@
 namespace gantry {
 namespace {
 
-// A run that is followed shows its pipeline soon, and then from time to time.
+// Steps after which the live report is rewritten: two early ones, so that it shows the pipeline soon, and
+// every 50th.
 bool redraws_at(std::int64_t step) { return step == 2 || step == 10 || step % 50 == 0; }
 
 }  // namespace
@@ -155,7 +156,8 @@ class Trainer::Run {
             {"seconds", steady_seconds() - start_}};
   }
 
-  // The metrics of a step that was completed while its generation ended. Returns true if they were missing.
+  // Publishes the metrics of a step that was completed while its generation ended. Returns true if they were
+  // missing.
   bool publish_earlier(const nlohmann::json& earlier) {
     if (!earlier.is_object() || !earlier.contains("metrics")) return false;
     const nlohmann::json& known = earlier["metrics"];
@@ -201,7 +203,7 @@ class Trainer::Run {
     };
   }
 
-  // load_weights is still to come, and the rest of these keys was honoured by those that are members.
+  // load_weights() will use model.path, and members of this class use the other keys.
   void refuse_unused_parts() const {
     for (const char* key : {"model.path", "train.log_files", "train.otlp", "train.max_minutes", "train.patience",
                             "evaluation.choices", "evaluation.prompts", "evaluation.only", "output", "profile",
@@ -216,14 +218,16 @@ class Trainer::Run {
     // The generation may have ended before this step was saved.
     const bool keeps = config_.checkpoint.keep_best && evaluations_.due_at(done_, is_last);
     if (done_ > 0 && continues() && (is_last || checkpoints_.saves_at(done_) || keeps)) save();
-    // Its checkpoint was saved before it was evaluated: a run that goes by the losses needs this one too.
+    // A checkpoint is saved before its step is evaluated. Patience and keep_best need the loss of that step
+    // too.
     const bool goes_by_losses = config_.train.patience > 0 || config_.checkpoint.keep_best;
     if ((owes_evaluation || (goes_by_losses && done_ > 0)) && evaluations_.due_at(done_, /*last=*/false) &&
         !evaluate(done_, /*loss_alone=*/!owes_evaluation))
       return How::kStopped;
     bool stopped = false, ended = is_last || evaluations_.is_out_of_patience();
     if (ended && !is_last && done_ > 0 && continues()) save();
-    memory_.reset_peak();  // loading was counted, and the deferred model in full, which never had pages
+    // Excludes loading, and the deferred model, which is counted in full but never had pages.
+    memory_.reset_peak();
     for (std::int64_t step = done_ + 1; !stopped && !ended; ++step) {
       if (spans_) spans_->begin_step(step);
       std::optional<StepMetrics> metrics = steps_.run(step, boosted_, stops_.within_step());
@@ -239,12 +243,12 @@ class Trainer::Run {
       if (config_.train.max_minutes > 0 && steady_seconds() - start_ >= 60 * config_.train.max_minutes) stops_.end();
       const RunStops::StopRequest wish = agree();
       if (elastic_.is_on()) elastic_.published();
-      // Saved before the samples of the next step are read, which may fail or take long.
+      // Save before reading the samples of the next step, which may fail or take long.
       if (boosted_.loader->reads_streams() && checkpoints_.saves_at(step)) save();
       ended = step == config_.train.steps || wish == RunStops::StopRequest::kEnd ||
               (wish != RunStops::StopRequest::kStop && is_out_of_samples());
       const bool asked = wish == RunStops::StopRequest::kStop, evaluates = evaluations_.due_at(step, ended);
-      // Saved before anything else is done with the step, which may fail or take long.
+      // Save before the following work, which may fail or take long.
       if (ended || asked || checkpoints_.saves_at(step) || (evaluates && config_.checkpoint.keep_best)) save();
       if (ended || asked) checkpoints_.finish();
       stopped = asked && (!ended || evaluates);
@@ -297,7 +301,8 @@ class Trainer::Run {
       fmt::print("stopped before the first step of this run was complete, so there is nothing new to save\n");
   }
 
-  // False, and nothing is written, where the run was asked to stop meanwhile. `loss_alone`: it is not written either.
+  // Returns false, and publishes nothing, if a stop was requested during the evaluation. `loss_alone`: the
+  // result is not published either.
   bool evaluate(std::int64_t step, bool loss_alone = false) {
     const auto metrics = evaluations_.run(step, loss_alone, boosted_);
     if (metrics && !loss_alone) listeners_.publish(*metrics);
@@ -332,8 +337,8 @@ class Trainer::Run {
                100 * pictures->measured.bubble_rate, 100 * pictures->simulated.bubble_rate, config_.output);
   }
 
-  // What the report shows beside the metrics, as of that step; gives what write_run_report() does. Collective over the
-  // world.
+  // Writes report.json after this step. Returns the result of write_run_report(); "" without an output.
+  // Collective over the world.
   std::string report(std::int64_t step) {
     if (config_.output.empty()) return "";
     RunFacts facts = steps_.facts(boosted_);
@@ -343,18 +348,18 @@ class Trainer::Run {
     return write_run_report(world_, booster_.plugin(), boosted_, facts);
   }
 
-  MemoryMeter memory_;  // first, so that it sees all that follows
+  MemoryMeter memory_;  // first, so that it counts the allocations of all other members
   const std::shared_ptr<CommunicationMeter> meter_ = std::make_shared<CommunicationMeter>();
   ObservedBackend metered_;
   const std::shared_ptr<RunSpans> spans_;           // null without train.otlp
   const std::unique_ptr<ObservedBackend> spanned_;  // over metered_; null without spans_
-  World world_;                                     // over the last of them
+  World world_;                                     // uses spanned_, or metered_ if spanned_ is null
   Config config_;
   RunOptions options_;
-  TrainerParts given_;  // until they are boosted
+  TrainerParts given_;  // parts of the program; empty once they are boosted
   Booster booster_;
   ProcessGroupMesh& mesh_;
-  RunListeners listeners_;  // before those that clear its line of progress
+  RunListeners listeners_;  // before the members that clear its progress line
   RunStops stops_;
   RunCheckpoints checkpoints_;
   Boosted boosted_;
@@ -366,7 +371,7 @@ class Trainer::Run {
   bool has_run_ = false;
   double start_ = steady_seconds();
   std::int64_t done_ = 0;       // steps before this run's first one
-  std::int64_t last_step_ = 0;  // that was done
+  std::int64_t last_step_ = 0;  // the last completed step
 };
 
 Trainer::Trainer(World& world, const Config& config, const RunOptions& options)

@@ -87,7 +87,7 @@ double TrainingSteps::offer_gradients(std::int64_t step, Boosted& boosted) {
   if (!listeners_.reads_gradients()) return norm;
   StepGradients offered{.step = step, .norm = norm, .gradients = {}};
   const GradientBuffers& buffers = optimizer.gradients();
-  std::set<const void*> seen;  // a tied parameter comes once for each of its names
+  std::set<const void*> seen;  // a tied parameter is in the list once per name
   for (std::size_t i = 0; i < buffers.parameters().size(); ++i) {
     const HeldTensor& held = buffers.parameters()[i];
     if (!buffers.steps(i) || !seen.insert(held.tensor.unsafeGetTensorImpl()).second) continue;
@@ -96,7 +96,8 @@ double TrainingSteps::offer_gradients(std::int64_t step, Boosted& boosted) {
   }
   const torch::NoGradGuard no_grad;
   listeners_.tell_of_gradients(offered);
-  optimizer.set_state(BoostedOptimizer::Gradients::kSummed);  // the norm that was read may not hold any more
+  // Clears the cached norm, because callbacks may have changed gradients.
+  optimizer.set_state(BoostedOptimizer::Gradients::kSummed);
   return optimizer.grad_norm();
 }
 

@@ -1,4 +1,4 @@
-// The steps of a run, each from its batch to the optimizer's step, and what is measured of them.
+// The steps of a run, each from its batch to the optimizer's step, and their measurements.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ namespace gantry {
 
 class TrainingSteps {
  public:
-  // None is owned. The meters count this rank's memory and the communication of the world's backend; `listeners` hear
-  // of the parts of each step.
+  // All references must outlive this object. `memory` measures this rank's memory, and `meter` the
+  // communication of the world's backend. `listeners` are notified during each step.
   TrainingSteps(const World& world, const Config& config, Booster& booster, const MemoryMeter& memory,
                 CommunicationMeter& meter, RunListeners& listeners);
 
-  // Hands each action of the steps to `listener` too.
+  // Also passes each action of the steps to `listener`.
   void set_listener(Plugin::ActionObserver listener) { timeline_.set_listener(std::move(listener)); }
 
   // Calls `prepare` with the batch of each step before it, and adds the rewards of `parts` to the metrics.
@@ -40,20 +40,20 @@ class TrainingSteps {
   // Calls `take` in place of the optimizer's step(), with the metrics that are known before it.
   void set_taking(std::function<bool(const StepMetrics&)> take) { take_ = std::move(take); }
 
-  // Nothing where `stops` (as in ExecuteOptions) gave the step up: all is as after the last one. NumericalError for a
-  // loss or a gradient norm that is not finite, unless the optimizer skips such a step, of which rank 0 warns.
-  // Collective over the world.
+  // Runs one step. Returns nothing if `stops` (see ExecuteOptions) aborted it; the state is then that after
+  // the step before. Throws NumericalError if the loss or the gradient norm is not finite, unless the
+  // optimizer skips such steps; rank 0 then prints a warning. Collective over the world.
   std::optional<StepMetrics> run(std::int64_t step, Boosted& boosted, const std::function<bool()>& stops);
 
-  // The last step's. Collective over pp.
+  // Returns the timelines of the last step. Collective over pp.
   std::optional<StepPictures> pictures(const Boosted& boosted) const;
-  // What is measured of the steps so far; the report's other facts are left out. Collective over pp.
+  // Returns the measurements of the steps so far, without the report's other facts. Collective over pp.
   RunFacts facts(const Boosted& boosted) const;
-  const std::vector<std::int64_t>& peaks() const { return peaks_; }  // bytes of tensors by rank; none before a step
+  const std::vector<std::int64_t>& peaks() const { return peaks_; }  // peak bytes by rank; empty without a step
 
  private:
   RewardMetrics rewards_of_step() const;
-  // The norm of the gradients that the optimizer will step.
+  // Passes the gradients to the callbacks, which may change them. Returns the norm of the result.
   double offer_gradients(std::int64_t step, Boosted& boosted);
   void give_up(const LoaderPlace& place, Boosted& boosted);
   void require_finite(std::int64_t step, double loss, double norm, const Boosted& boosted) const;
@@ -68,10 +68,10 @@ class TrainingSteps {
   StepParts parts_;
   ExpertTraffic traffic_;
   ObjectiveParts objective_;
-  PrepareBatch prepare_;  // empty: nothing is prepared
+  PrepareBatch prepare_;  // may be empty
   std::function<bool(const StepMetrics&)> take_;
-  std::int64_t counted_ = 0;         // steps that were done
-  std::vector<std::int64_t> peaks_;  // by rank
+  std::int64_t counted_ = 0;         // completed steps
+  std::vector<std::int64_t> peaks_;  // peak bytes by rank
 };
 
 }  // namespace gantry

@@ -23,12 +23,13 @@ Blend::Blend(const std::vector<double>& weights) : sources_(static_cast<int>(wei
                          fmt::format("the weight is {}", weights[source]), "a number from 0", ""});
     most = std::max(most, weights[source]);
   }
-  for (int source = 0; source < sources_; ++source)  // by the largest, so that their sum is finite
+  // Weights relative to the largest one have a finite sum.
+  for (int source = 0; source < sources_; ++source)
     if (weights[source] / most > 0) nodes_.push_back({.weight = weights[source] / most, .source = source});
   if (nodes_.empty())
     throw ConfigError({"weights of the sources", fmt::format("none of the {} weights is above 0", weights.size()),
                        "at least one positive weight", ""});
-  // Of equal weights the earlier node is taken first, so that the tree depends on the weights alone.
+  // Among equal weights, the earlier node is taken first, so that the tree depends only on the weights.
   const auto later = [&](int a, int b) {
     return nodes_[a].weight != nodes_[b].weight ? nodes_[a].weight > nodes_[b].weight : a > b;
   };

@@ -17,11 +17,11 @@ struct DocumentOptions {
 
 class DocumentReader {
  public:
-  // InputError for a file that is not there.
+  // Throws InputError for a file that does not exist.
   DocumentReader(std::vector<std::string> files, const DocumentOptions& options);
 
-  // The next document; false at the end. Empty lines of *.jsonl are passed over. InputError with file and line for a
-  // line that is not readable.
+  // Reads the next document; returns false at the end. Empty lines of *.jsonl are skipped. Throws InputError
+  // with file and line for a line that cannot be read.
   bool next(std::string& document);
   // The next documents, with 8 MiB of text or a little more; none at the end.
   std::vector<std::string> next_batch();

@@ -31,7 +31,7 @@ class LineFile {
 
   // Reads the next line, without its line feed. Returns false at the end of the file.
   bool next(std::string& line);
-  // Reads everything behind the last line.
+  // Reads everything after the last line that was read.
   void read_rest(std::string& text);
 
   const std::filesystem::path& path() const { return path_; }

@@ -130,7 +130,8 @@ std::int64_t MegatronIndex::document_begin(std::int64_t document) const {
   return value_at<std::int64_t>(bytes_, documents_at_ + static_cast<std::size_t>(document) * kDocumentBytes);
 }
 
-// The last one that begins at or before it; empty ones before it begin there too.
+// Returns the last document that begins at or before the sequence, which skips empty ones at the same
+// position.
 std::int64_t MegatronIndex::document_of(std::int64_t sequence) const {
   std::int64_t first = 0, behind = documents_;
   while (behind - first > 1) {

@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBuffer = 1 << 20;
 
-// The right to write a file, which one process has at a time. The lock ends with the process.
+// A lock on writing a file, which one process can have at a time. It ends with the process.
 class WriteLock {
  public:
-  // Who held the lock before may have given the file its name in the meantime: then the next one is opened.
+  // The process that had the lock before may have renamed the file meanwhile. The loop then opens a new file.
   explicit WriteLock(const std::string& path) {
     while (true) {
       file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -51,7 +51,7 @@ class WriteLock {
 
 }  // namespace
 
-// A file that is written by this process alone, buffered.
+// A buffered file that only this process writes.
 class MegatronWriter::Output {
  public:
   explicit Output(const std::string& path) : lock_(path + DurableWay().suffix), file_(path) {

@@ -1,4 +1,4 @@
-// Writes Megatron's PREFIX.bin and PREFIX.idx, so that either both are there and whole, or neither is new.
+// Writes Megatron's PREFIX.bin and PREFIX.idx. A PREFIX.idx always belongs to a complete PREFIX.bin.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,21 @@
 
 namespace gantry {
 
-// Tokens go to PREFIX.bin.partial as they come; the lengths stay in memory, 4 bytes per sequence. finish() syncs, takes
-// an old PREFIX.idx away, and renames .bin, then .idx: whenever the machine stops, an .idx stands only beside its own
-// .bin. Without finish() the destructor removes the partial files.
+// Tokens are written to PREFIX.bin.partial as they arrive. The lengths stay in memory, 4 bytes per sequence.
+// finish() syncs both files, removes an old PREFIX.idx, and renames first .bin, then .idx. So the two files
+// match even if the machine stops at any time. Without finish() the destructor removes the partial files.
 class MegatronWriter {
  public:
-  // ResourceError where the files can't be made; UsageError where another one writes there.
+  // Throws ResourceError if the files cannot be created, and UsageError if another writer uses them.
   MegatronWriter(const std::string& prefix, TokenType type);
   MegatronWriter(const MegatronWriter&) = delete;
   MegatronWriter& operator=(const MegatronWriter&) = delete;
   ~MegatronWriter();
 
-  // InputError for a token that the type can't hold, or more than 2^31 - 1 of them; ResourceError for a full disk.
+  // Throws InputError for a token that does not fit into the type, and for more than 2^31 - 1 tokens. Throws
+  // ResourceError if the disk is full.
   void append_sequence(std::span<const std::int64_t> tokens);
-  void end_document();  // of the sequences since the last one
+  void end_document();  // the sequences since the last call are a document
   void finish();
 
   std::int64_t tokens() const { return tokens_; }

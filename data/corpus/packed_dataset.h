@@ -1,4 +1,4 @@
-// Data sets of documents that are packed one after the other, and their samples with a mask between documents.
+// Data sets of concatenated documents, and samples of them with a mask between documents.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@ namespace gantry {
 
 class PackedDataset : public Dataset {
  public:
-  // The runs of documents that a sample's sequence_length() + 1 tokens are of, in order.
+  // Returns the runs of documents that make up the sequence_length() + 1 tokens of a sample, in order.
   virtual std::vector<TokenRun> documents(std::int64_t index) const = 0;
   std::vector<SampleToken> tokens_of(std::int64_t index) const override;
 };
 
-// The same samples with the entries of packed_entries: tokens see those of their own document alone, whose positions
-// begin at 0 with each document and with each sample, and nothing is trained to follow a document's last token.
+// Returns the same samples with the entries of packed_entries(). Tokens attend only to tokens of their own
+// document. Positions begin at 0 in each document and in each sample. The last token of a document has no
+// label.
 std::unique_ptr<Dataset> mask_documents(std::unique_ptr<PackedDataset> dataset);
 
 }  // namespace gantry

@@ -23,7 +23,8 @@ std::vector<TokenRun> PackedSequences::runs(std::int64_t sample) const {
     throw UsageError(
         {"PackedSequences", fmt::format("sample {} does not exist", sample), fmt::format("0 to {}", size_ - 1), ""});
   std::int64_t at = boundaries_.front() + sample * length_, left = length_ + 1;
-  // The last document that begins at or before the token; empty ones before it begin there too.
+  // Finds the last document that begins at or before the token, which skips empty documents at the same
+  // position.
   auto next = std::upper_bound(boundaries_.begin(), boundaries_.end(), at);
   std::vector<TokenRun> runs;
   for (; left > 0; ++next) {

@@ -1,4 +1,5 @@
-// Documents packed to samples of one length, by arithmetic on where each document begins (as Megatron's GPT datasets).
+// Packs documents into samples of equal length, like Megatron's GPT datasets. Samples are computed from the
+// positions at which documents begin.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +15,20 @@ struct TokenRun {
   bool operator==(const TokenRun&) const = default;
 };
 
-// All documents stand in one row; sample i is its tokens [i * S, i * S + S], S + 1 of them: the input is the first S,
-// the labels the last S. What is left at the end gives no sample. Nothing is stored, a sample is found by binary
-// search.
+// All documents are concatenated. Sample i has the S + 1 tokens [i * S, i * S + S]: the first S are the
+// input, the last S the labels. Tokens left over at the end are not used. A sample is found by binary search,
+// without an index.
 class PackedSequences {
  public:
-  // boundaries[d]: tokens before document d, the last entry all of them. Not copied: it must outlive this object. A
-  // subspan packs some of the documents (for training and for evaluation), whose numbers count from its start.
-  // UsageError for no boundaries or a sequence_length below 1.
+  // boundaries[d]: number of tokens before document d; the last entry is the total. It is not copied and must
+  // outlive this object. A subspan packs a part of the documents (for training or for evaluation), with
+  // document numbers from its start. Throws UsageError without boundaries or for a sequence_length below 1.
   PackedSequences(std::span<const std::int64_t> boundaries, std::int64_t sequence_length);
 
-  std::int64_t size() const { return size_; }  // samples, which may be none
+  std::int64_t size() const { return size_; }  // number of samples, which may be 0
   std::int64_t sequence_length() const { return length_; }
-  // The runs of a sample in order, none of them empty; S + 1 tokens together. UsageError outside 0 .. size() - 1.
+  // Returns the runs of a sample in order, S + 1 tokens in total. No run is empty. Throws UsageError for a
+  // sample outside 0 .. size() - 1.
   std::vector<TokenRun> runs(std::int64_t sample) const;
 
  private:
@@ -34,7 +36,7 @@ class PackedSequences {
   std::int64_t length_, size_;
 };
 
-// InputError that names `place` where there are fewer tokens than one sample has.
+// Throws InputError that names `place` if there are fewer tokens than one sample needs.
 void require_one_sample(std::int64_t tokens, std::int64_t sequence_length, const std::string& place);
 
 }  // namespace gantry

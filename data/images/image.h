@@ -1,4 +1,4 @@
-// A picture as bytes.
+// An image as bytes.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Image {
   std::vector<std::uint8_t> pixels;
 };
 
-// A part of a picture, in whole pixels.
+// A rectangular part of an image, in pixels.
 struct ImageBox {
   int left = 0, top = 0, width = 0, height = 0;
 };

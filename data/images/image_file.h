@@ -1,4 +1,4 @@
-// JPEG and PNG files, by libjpeg-turbo and libpng.
+// Decodes JPEG and PNG files with libjpeg-turbo and libpng.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,25 @@
 
 namespace gantry {
 
-inline constexpr std::uint64_t kMostPixels = 178956970;  // Pillow's
-inline constexpr std::uint64_t kMostSide = 1 << 16;      // a line of a million pixels is no picture
+inline constexpr std::uint64_t kMostPixels = 178956970;  // Pillow's limit
+inline constexpr std::uint64_t kMostSide = 1 << 16;      // rejects files such as one row of a million pixels
 
-// The picture in a file's bytes, whose first ones say whether it is JPEG or PNG; `name` stands for the file in errors.
-// As Pillow's convert("RGB"): grey becomes three equal colours, transparency is left out, of 16 bits the upper 8 count,
-// CMYK is read as Adobe writes it, and neither orientation nor colour profile counts. InputError, one line, for what is
-// broken, truncated, of another kind, or larger than `most_pixels` or than kMostSide on a side.
+// Decodes the bytes of a file. The first bytes decide between JPEG and PNG. `name` is the file's name in
+// errors. The result is that of Pillow's convert("RGB"): grey becomes three equal colours, transparency is
+// dropped, 16-bit values keep their upper 8 bits, and CMYK is read as Adobe writes it. Orientation and colour
+// profile are ignored. Throws InputError with one line if the file is broken, truncated, of another kind, or
+// has more than `most_pixels` pixels or more than kMostSide pixels on a side.
 Image decode_image(std::span<const std::byte> bytes, const std::string& name, std::uint64_t most_pixels = kMostPixels);
 
-// The same of a file, which is mapped while it is read.
+// Decodes a file, which is mapped while it is read.
 Image read_image(const std::filesystem::path& path);
 
-// The two readers. `fault` is what is wrong, "" for nothing.
+// The two decoders. decode_jpeg() and decode_png() return the fault of the file; "" if there is none.
 bool is_jpeg(std::span<const std::byte> bytes);
 bool is_png(std::span<const std::byte> bytes);
 std::string decode_jpeg(std::span<const std::byte> bytes, std::uint64_t most_pixels, Image& image);
 std::string decode_png(std::span<const std::byte> bytes, std::uint64_t most_pixels, Image& image);
-// Why a picture of so many pixels is not read; "" for none.
+// Returns the reason why an image of this size is rejected; "" if it is not.
 std::string size_fault(std::uint64_t width, std::uint64_t height, std::uint64_t most_pixels = kMostPixels);
 
 }  // namespace gantry

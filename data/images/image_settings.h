@@ -1,4 +1,4 @@
-// How a model wants its pictures.
+// Settings of the preprocessing of images for a model.
 #pragma once
 
 #include <array>
@@ -11,30 +11,31 @@
 
 namespace gantry {
 
-// The initial values are those without a file: ViT's.
+// The default values are those of ViT, used if there is no file with settings.
 struct ImageSettings {
-  int size = 224;  // of the picture that the model reads: size x size
-  int shorter_side =
-      0;  // in evaluation, images are resized to it before the centre is cropped; 0: to size x size at once
+  int size = 224;        // the model reads images of size x size pixels
+  int shorter_side = 0;  // evaluation: length of the shorter side before the centre crop; 0: resize to size x size
   ImageFilter filter = ImageFilter::kBilinear;
-  double scale = 1.0 / 255;  // of a byte
+  double scale = 1.0 / 255;  // factor for the bytes of an image
   std::array<double, kColours> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};
-  // Of training: a drawn part, and between which shares of the area and which ratios of its sides; else what is
-  // evaluated. `flip`: the share of pictures that are mirrored.
+  // For training. True: a random crop; `crop_scale` and `crop_ratio` are the ranges of its share of the
+  // image's area and of its width / height. False: the same view as in evaluation. `flip`: the probability of
+  // mirroring an image.
   bool draws_crop = true;
   std::array<double, 2> crop_scale{0.08, 1}, crop_ratio{3.0 / 4, 4.0 / 3};
   double flip = 0.5;
 };
 
-// Of folder/preprocessor_config.json, as Hugging Face's image processors write it; nothing without that file.
-// InputError, naming the file and the key, for values that are no such settings or that are not there (padding, other
-// filters, rectangles).
+// Reads folder/preprocessor_config.json, which Hugging Face's image processors write. Returns nothing without
+// this file. Throws InputError that names the file and the key for values that are invalid, missing or not
+// supported (padding, other filters, rectangles).
 std::optional<ImageSettings> read_image_settings(const std::string& folder);
-// The same of the file's bytes; `path` is for errors.
+// Parses the text of such a file. `path`: the file's name in errors.
 ImageSettings parse_image_settings(std::string_view text, const std::string& path);
 
-// Of a model that reads size x size: those of its folder, or else of the data's, or else ViT's, and over these what the
-// configuration says. ConfigError, by the key, for sizes that contradict the model's or each other.
+// Returns the settings for a model that reads images of size x size pixels: those of the file in the model's
+// directory, or else in data.path, or else the defaults with this size. Keys of the configuration override
+// them. Throws ConfigError that names the key if sizes contradict the model or each other.
 ImageSettings image_settings_of(const DataConfig& data, const std::string& model_folder, int size);
 
 }  // namespace gantry

@@ -9,7 +9,8 @@
 namespace gantry {
 namespace {
 
-// The library reports by a jump: what it jumps over holds nothing that has to be destroyed.
+// The library reports errors by longjmp(). No object with a destructor may be created between setjmp() and
+// the jump, so the buffers are here.
 struct JpegReading {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -24,12 +25,12 @@ void give_up(j_common_ptr info) {
   std::longjmp(reading->back, 1);
 }
 
-// Damage that the library repairs passes, as with Pillow; an end in the midst of the picture doesn't.
+// Ignores damage that the library repairs, like Pillow, but rejects a file that ends within the image.
 void hear_warning(j_common_ptr info, int level) {
   if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) give_up(info);
 }
 
-// Of inverted CMYK, which Adobe's programs write; the rounding is Pillow's.
+// Converts inverted CMYK, which Adobe's programs write, to RGB, with Pillow's rounding.
 void append_rgb(const std::uint8_t* from, int pixels, std::uint8_t* to) {
   for (int i = 0; i < pixels; ++i, from += 4, to += kColours)
     for (int colour = 0; colour < kColours; ++colour) {
@@ -38,7 +39,7 @@ void append_rgb(const std::uint8_t* from, int pixels, std::uint8_t* to) {
     }
 }
 
-// What is wrong besides what the library finds.
+// Returns a fault that the library does not report; "" if there is none.
 std::string read_jpeg(JpegReading& reading, std::uint64_t most_pixels, Image& image) {
   jpeg_decompress_struct& info = reading.info;
   jpeg_read_header(&info, TRUE);

@@ -8,7 +8,8 @@
 namespace gantry {
 namespace {
 
-// The library reports by a jump: what it jumps over holds nothing that has to be destroyed.
+// The library reports errors by longjmp(). No object with a destructor may be created between setjmp() and
+// the jump, so the buffers are here.
 struct PngReading {
   std::span<const std::byte> left;
   png_structp png = nullptr;
@@ -33,7 +34,7 @@ void take_bytes(png_structp png, png_bytep to, std::size_t count) {
   reading->left = reading->left.subspan(count);
 }
 
-// Whatever the file has, as 8 bits of three colours.
+// Makes the library convert the image to RGB of 8 bits per colour.
 void ask_for_rgb(const PngReading& reading) {
   png_set_expand(reading.png);
   png_set_strip_16(reading.png);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWeightBits = 22;
 
-// What one number of the result is the weighted sum of.
+// The inputs of one output number: consecutive numbers from `first` on, and their weights.
 struct Taps {
   int first = 0;
   std::vector<std::int32_t> weights;
@@ -49,7 +49,7 @@ std::vector<Taps> taps_of(int from, int to, ImageFilter filter) {
   return all;
 }
 
-// Of numbers `stride` bytes apart.
+// Returns the weighted sum of numbers that are `stride` bytes apart.
 std::uint8_t weighted(const std::uint8_t* from, std::ptrdiff_t stride, const Taps& taps) {
   std::int32_t sum = 1 << (kWeightBits - 1);
   for (const std::int32_t weight : taps.weights) {

@@ -1,4 +1,4 @@
-// Changing a picture's size.
+// Resizing of images.
 #pragma once
 
 #include "gantry/data/images/image.h"
@@ -7,9 +7,9 @@ namespace gantry {
 
 enum class ImageFilter { kBilinear, kBicubic };
 
-// That part of the picture as width x height, to the bit what Pillow's crop and resize make of it (src/libImaging/
-// Resample.c): a filter that widens with the reduction, first along rows, then along columns, each rounded to bytes,
-// by weights of 22 bits.
+// Resizes a part of the image to width x height. The result is bitwise identical to that of Pillow's crop and
+// resize (src/libImaging/Resample.c). The filter becomes wider when the image is reduced. It is applied along
+// rows, then along columns, with weights of 22 bits. Both results are rounded to bytes.
 Image resize_part(const Image& image, const ImageBox& part, int width, int height, ImageFilter filter);
 
 }  // namespace gantry

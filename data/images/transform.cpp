@@ -9,12 +9,12 @@
 namespace gantry {
 namespace {
 
-// From 0 to below 1.
+// Returns a number in [0, 1).
 double unit(std::uint32_t word) { return word * 0x1p-32; }
 
 int drawn_below(std::uint32_t word, int end) { return static_cast<int>(unit(word) * end); }
 
-// Halves to the even neighbour, as Python rounds.
+// Rounds halves to the even neighbour, like Python.
 int rounded(double number) { return static_cast<int>(std::nearbyint(number)); }
 
 void mirror(Image& image) {
@@ -24,7 +24,7 @@ void mirror(Image& image) {
                        image.row(y) + right * kPixelBytes);
 }
 
-// What RandomResizedCrop takes when ten draws did not fit.
+// Returns the fallback of RandomResizedCrop if ten random crops did not fit.
 ImageBox central_crop(int width, int height, const std::array<double, 2>& ratios) {
   ImageBox box{.width = width, .height = height};
   const double ratio = static_cast<double>(width) / height;
@@ -35,7 +35,7 @@ ImageBox central_crop(int width, int height, const std::array<double, 2>& ratios
   return box;
 }
 
-// Of a picture whose shorter side is resized to `side`.
+// Returns the longer side of the image once its shorter side is resized to `side`.
 std::int64_t longer_side(const Image& image, int side) {
   return static_cast<std::int64_t>(side) * std::max(image.width, image.height) / std::min(image.width, image.height);
 }

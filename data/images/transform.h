@@ -1,4 +1,4 @@
-// From a picture of any size to what a model reads.
+// Converts images of any size to the model's input.
 #pragma once
 
 #include <string>
@@ -8,23 +8,27 @@
 
 namespace gantry {
 
-// What a training sample's crop is: of torchvision's RandomResizedCrop within the settings' bounds, drawn by the seed
-// and the sample's place in the run, from 0.
+// Returns a random crop for a training sample, like torchvision's RandomResizedCrop with the ranges of the
+// settings. It depends on the seed and on `place`, the position of the sample in the run, from 0.
 ImageBox drawn_crop(int width, int height, const ImageSettings& settings, std::uint64_t seed, std::int64_t place);
-// Whether it is mirrored, likewise: such a share of all.
+// Returns whether the sample is mirrored, which has the probability `share`. It depends on the seed and on
+// `place`.
 bool drawn_flip(double share, std::uint64_t seed, std::int64_t place);
 
-// size x size: the drawn crop, resized, or what is evaluated where none is drawn; mirrored as drawn.
+// Returns an image of size x size: the random crop, resized, or the evaluation view if crops are not random.
+// It is mirrored if drawn_flip() returns true.
 Image training_view(const Image& image, const ImageSettings& settings, std::uint64_t seed, std::int64_t place);
-// Why the shorter side of a picture can't be resized: its longer one would have too many pixels. "" where it can.
+// Returns the reason why the shorter side cannot be resized: the result would have more than kMostPixels
+// pixels. "" if it can be.
 std::string resize_fault(const Image& image, const ImageSettings& settings);
-// The picture with its shorter side resized to settings.shorter_side, by the ratio of the sides rounded down.
+// Resizes the shorter side to settings.shorter_side. The longer side keeps the ratio of the sides, rounded
+// down.
 Image with_shorter_side(const Image& image, const ImageSettings& settings);
-// size x size: the centre of the picture, whose shorter side is first resized (torchvision's Resize and CenterCrop), or
-// the whole of it.
+// Returns an image of size x size: the centre crop after the shorter side was resized (torchvision's Resize
+// and CenterCrop) or, if settings.shorter_side is 0, the full image, resized.
 Image evaluation_view(const Image& image, const ImageSettings& settings);
 
-// (byte * scale - mean) / deviation in float32, as [colours, height, width].
+// Writes (byte * scale - mean) / deviation in float32, as [colours, height, width].
 void write_normalised(const Image& image, const ImageSettings& settings, float* numbers);
 
 }  // namespace gantry

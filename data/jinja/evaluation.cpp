@@ -157,7 +157,7 @@ Value Interpreter::operation(const Expression& expression, const ScopePtr& scope
   return operated(expression.name, one, other);
 }
 
-// a < b < c compares b once more, and ends at the first that does not hold.
+// a < b < c evaluates b once and compares it twice. It ends at the first comparison that does not hold.
 Value Interpreter::comparison(const Expression& expression, const ScopePtr& scope) {
   Value one = evaluate(expression.parts[0], scope);
   for (std::size_t i = 0; i < expression.operators.size(); ++i) {

@@ -73,7 +73,7 @@ Value filter_string(const Value& value, const Arguments& arguments) {
 Value filter_attr(const Value& value, const Arguments& arguments) {
   const Bound bound("attr", arguments, {"name"});
   const std::string name = str(bound.required(0));
-  // Attributes alone: the entry of a dict is none.
+  // Only attributes: the entry of a dict is not an attribute.
   if (value.is_mapping() && !own_attribute(value, name))
     return Value::undefined(fmt::format("'dict object' has no attribute '{}'", name));
   return attribute_of(value, name);
@@ -99,7 +99,7 @@ JsonStyle json_style(const Bound& bound) {
   return style;
 }
 
-// That of transformers, which escapes no HTML.
+// The variant of transformers, which does not escape HTML.
 Value filter_tojson(const Value& value, const Arguments& arguments) {
   const Bound bound("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   return Value::text(to_json(value, json_style(bound)));

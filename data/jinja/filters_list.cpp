@@ -131,11 +131,11 @@ Value filter_rejectattr(const Value& value, const Arguments& arguments) {
   return selected(value, arguments, false, true);
 }
 
-// Items with the value that they are ordered by; stable in both directions, as Python's.
+// Items with their sort keys. Sorting is stable in both directions, as in Python.
 using Keyed = std::vector<std::pair<Value, Value>>;
 
 void sort_keyed(Keyed& keyed, bool is_reverse) {
-  // A merge sort: an order that a template makes inconsistent leads it nowhere.
+  // A merge sort ends even if a template makes the order inconsistent.
   std::ranges::stable_sort(keyed, [&](const auto& one, const auto& other) {
     return is_reverse ? less(other.first, one.first) : less(one.first, other.first);
   });

@@ -14,7 +14,7 @@
 namespace gantry::jinja {
 namespace {
 
-// A text as it is, other values as str() has them.
+// Returns a text unchanged, and other values as in str().
 Value soft(const Value& value) { return value.is_text() ? value : Value::text(str(value)); }
 
 // A method of str as a filter.
@@ -34,7 +34,7 @@ Value filter_center(const Value& value, const Arguments& arguments) {
   return by_method("center", value, {.values = {Value::integer(bound.whole(0, 80))}});
 }
 
-// Words begin behind white space and -({[<, unlike those of str.title().
+// Words begin after white space and -({[<, unlike those of str.title().
 Value filter_title(const Value& value, const Arguments& arguments) {
   const Bound bound("title", arguments, {});
   const std::string text = str(value);
@@ -146,7 +146,7 @@ Value filter_urlencode(const Value& value, const Arguments& arguments) {
   return Value::text(std::move(made));
 }
 
-// Without tags and comments, and with single spaces.
+// Removes tags and comments, and reduces white space to single spaces.
 Value filter_striptags(const Value& value, const Arguments& arguments) {
   const Bound bound("striptags", arguments, {});
   std::string text = str(value), made;
@@ -181,7 +181,7 @@ Value filter_filesizeformat(const Value& value, const Arguments& arguments) {
                                  is_binary ? "iB" : "B"));
 }
 
-// Attributes of HTML, those that are none or undefined left out.
+// Returns attributes of HTML, without those that are none or undefined.
 Value filter_xmlattr(const Value& value, const Arguments& arguments) {
   const Bound bound("xmlattr", arguments, {"autospace"});
   if (!value.is_mapping()) throw RenderError("the value is not a dict");

@@ -98,7 +98,7 @@ class Lexer {
     move_to(at_ + rest.size() - without_left(rest, {}).size());
   }
 
-  // Behind "-%}" white space goes, behind "%}" one line break, behind "+%}" nothing.
+  // Removes the white space after "-%}", one line break after "%}", and nothing after "+%}".
   void end_tag(char sign, bool trims) {
     move_to(at_ + 2);
     if (sign == '-')
@@ -116,7 +116,8 @@ class Lexer {
     end_tag(sign, /*trims=*/true);
   }
 
-  // The place behind white space and `word` from `at`, or npos.
+  // Returns the position after `word` and the white space around it, from `at` on; npos if `word` is not
+  // there.
   std::size_t behind_word(std::size_t at, std::string_view word) const {
     const std::string_view rest = without_left(std::string_view(source_).substr(at), {});
     if (!rest.starts_with(word)) return std::string::npos;

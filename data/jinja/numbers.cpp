@@ -15,7 +15,8 @@ namespace {
 constexpr double kBeyondInteger = 1.7e38;
 constexpr Integer kMostDecimals = 330;
 
-// The text without white space around it and without the underscores between digits; nothing if they stand elsewhere.
+// Returns the text without surrounding white space and without underscores between digits; nothing if an
+// underscore is elsewhere.
 std::optional<std::string> plain_digits(const std::string& stated) {
   const std::string text(without_right(without_left(stated, {}), {}));
   std::string made;
@@ -37,7 +38,7 @@ int digit_of(char c) {
   return 99;
 }
 
-// Takes the prefix off that names the base: 0x, 0o, 0b. `base` 0 is that of the prefix.
+// Removes the prefix of the base: 0x, 0o or 0b. `base` 0: the base of the prefix.
 void read_prefix(std::string_view& digits, int& base) {
   if (digits.size() > 1 && digits[0] == '0') {
     const char kind = static_cast<char>(digits[1] | 0x20);

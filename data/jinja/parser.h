@@ -37,10 +37,10 @@ class Parser {
   [[noreturn]] void fail_unexpected(std::string_view expected) const;
 
   // --- Statements: parse_statement.cpp ---
-  // Until a block begins with one of the words, which is the next token then.
+  // Parses statements until a block begins with one of the words, which is then the next token.
   std::vector<Statement> statements(Words ends, std::string_view of);
-  std::vector<Statement> body(Words ends, std::string_view of);                  // behind the end of the opening tag
-  std::vector<Statement> whole_body(std::string_view end, std::string_view of);  // and takes the end's word
+  std::vector<Statement> body(Words ends, std::string_view of);  // skips the end of the opening tag first
+  std::vector<Statement> whole_body(std::string_view end, std::string_view of);  // consumes `end` too
   Statement statement();
   Statement for_statement(Statement made);
   Statement if_statement(Statement made);

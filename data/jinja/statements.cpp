@@ -112,7 +112,7 @@ Interpreter::Flow Interpreter::execute_one(const Statement& statement, const Sco
   return Flow::kNext;
 }
 
-// `scope` is that of the values in the target, `names` the one that gets them.
+// `scope`: for the evaluation of the target's parts. `names`: the scope in which the names are set.
 void Interpreter::assign(const Expression& target, const Value& value, const ScopePtr& scope, const ScopePtr& names) {
   spend_bytes(64);
   if (target.kind == Expression::Kind::kName) return names->set(target.name, value);
@@ -142,14 +142,14 @@ void Interpreter::run_call_block(const Statement& statement, const ScopePtr& sco
   write(str(called(statement.expressions[0], scope, caller)), out);
 }
 
-// A scope of its own, as the body of a macro.
+// The body has a separate scope, like the body of a macro.
 void Interpreter::run_generation(const Statement& statement, const ScopePtr& scope, std::string& out) {
   const std::string text = captured(statement.body, scope);
   if (&out == output_) generated_.emplace_back(out.size(), out.size() + text.size());
   write(text, out);
 }
 
-// The values are those from outside.
+// The values are evaluated in the outer scope.
 void Interpreter::run_with(const Statement& statement, const ScopePtr& scope, std::string& out) {
   const ScopePtr inner = scope_within(scope);
   for (std::size_t i = 0; i < statement.targets.size(); ++i)

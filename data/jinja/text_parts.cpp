@@ -9,7 +9,8 @@
 namespace gantry::jinja {
 namespace {
 
-// At runs of white space, which also go at both ends; the last part keeps what it has at its own end.
+// Splits at runs of white space, which are also removed at both ends. If `most` ends the splitting, the last
+// part keeps the white space at its far end.
 Values split_at_spaces(std::string_view text, Integer most, bool from_right) {
   auto each = characters(text);
   if (from_right) std::ranges::reverse(each);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char32_t kInvalid = 0xDC00;  // plus the byte: Python's surrogateescape
 
-// Moves `at` behind the code point there.
+// Returns the code point at `at`, and moves `at` to the next one.
 char32_t next_point(std::string_view text, std::size_t& at) {
   const auto first = static_cast<unsigned char>(text[at]);
   if (first < 0x80) return ++at, first;

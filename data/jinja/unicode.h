@@ -32,10 +32,10 @@ std::string capitalize(const std::string& text);  // str.capitalize()
 std::string swap_case(const std::string& text);
 std::string fold_case(const std::string& text);
 
-// str.isalpha() and so on: `name` without "is". The empty text has no class but ascii and printable.
+// str.isalpha() and so on: `name` without "is". The empty text is only ascii and printable.
 bool has_class(const std::string& text, std::string_view name);
 
-// Both without white space where `characters` is empty, else without its characters.
+// Remove `characters` from one end of the text; white space if `characters` is empty.
 std::string_view without_left(std::string_view text, const std::u32string& characters);
 std::string_view without_right(std::string_view text, const std::u32string& characters);
 

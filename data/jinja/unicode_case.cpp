@@ -66,7 +66,8 @@ bool is_cased(char32_t point) {
 bool is_upper(char32_t point) { return u_hasBinaryProperty(static_cast<UChar32>(point), UCHAR_UPPERCASE); }
 bool is_lower(char32_t point) { return u_hasBinaryProperty(static_cast<UChar32>(point), UCHAR_LOWERCASE); }
 
-// As lower() has it of the code point at `index`, where the last sigma of a word has a form of its own.
+// Returns the code point at `index` in lower case. The last sigma of a word has a separate form, as in
+// lower().
 std::string lowered(const std::u32string& points, std::size_t index) {
   constexpr char32_t kSigma = 0x3A3, kLastSigma = 0x3C2;
   std::string text;

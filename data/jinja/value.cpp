@@ -239,7 +239,7 @@ std::uint64_t hash_of(const Value& value) {
   }
   if (value.is_sequence() || value.is_mapping())
     throw RenderError(fmt::format("unhashable type: '{}'", value.type_name()));
-  return 4;  // few are keys
+  return 4;  // one hash for all other values, which are rarely keys
 }
 
 }  // namespace gantry::jinja

@@ -10,14 +10,14 @@
 namespace gantry {
 namespace {
 
-// The character of valid UTF-8 that begins at `at`, which moves behind it.
+// Returns the character of valid UTF-8 that begins at `at`, and moves `at` to its end.
 char32_t character_at(std::string_view text, std::size_t& at) {
   const auto [length, character] = first_utf8(text.substr(at));
   at += length;
   return character.value_or(0);
 }
 
-// The one that ends at `at`, which moves before it.
+// Returns the character that ends at `at`, and moves `at` to its begin.
 char32_t character_before(std::string_view text, std::size_t& at) {
   at = utf8_start(text, at - 1);
   std::size_t end = at;

@@ -1,4 +1,4 @@
-// Tokens that are found in a text as they are, before it is split: <|endoftext|> and its like.
+// Tokens such as <|endoftext|> that are searched for in a text before it is split.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ namespace gantry {
 struct AddedToken {
   std::int64_t id = 0;
   std::string content;
-  bool is_special = false;     // left out of decoded text on request
-  bool single_word = false;    // only where no word character touches it
-  bool strip_left = false;     // takes the white space before it (lstrip)
-  bool strip_right = false;    // and after it (rstrip)
-  bool is_normalized = false;  // looked for after the others, in what the normalizer makes of what they leave
+  bool is_special = false;     // omitted from decoded text on request
+  bool single_word = false;    // matches only if no word character is next to it
+  bool strip_left = false;     // includes the white space before it (lstrip)
+  bool strip_right = false;    // includes the white space after it (rstrip)
+  bool is_normalized = false;  // searched for after the others, in the normalized text between them
 };
 
 // A part of a text: an added token, or text between them.
@@ -29,20 +29,20 @@ struct TextPart {
   static constexpr std::int64_t kText = -1;
   std::int64_t id = kText;
   std::string_view text;
-  bool at_start = false;  // whether the whole text begins with it
+  bool at_start = false;  // it is at the start of the full text
 };
 
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // `normalizer` may be null. InputError for a token without a character, which would be found everywhere.
+  // `normalizer` may be null. Throws InputError for an empty token, because it would match everywhere.
   AddedTokens(const std::vector<AddedToken>& tokens, std::shared_ptr<const Normalizer> normalizer);
 
-  // The parts of valid UTF-8 in order, none of them empty. At each place the longest token counts. Their texts are
-  // those of `text`, and each part has the same tokens in every text.
+  // Splits valid UTF-8 into parts, in order. No part is empty. At each position the longest token matches.
+  // The parts refer to `text`. The tokens of a part do not depend on the rest of the text.
   std::vector<TextPart> split(std::string_view text) const;
-  // Gives the parts of a part: itself if it is a token, else its normalized text between the tokens that are looked for
-  // there. Their texts are valid during the call.
+  // Passes the parts of a part to `take`: the part itself if it is a token; otherwise its normalized text,
+  // split at the tokens with is_normalized. Their texts are valid only during the call of `take`.
   using Take = std::function<void(const TextPart& part)>;
   void split_normalized(const TextPart& part, const Take& take) const;
 
@@ -54,7 +54,7 @@ class AddedTokens {
   };
   static std::vector<TextPart> split_pass(const Pass& pass, std::string_view text);
 
-  std::array<Pass, 2> passes_;  // as they are, normalized
+  std::array<Pass, 2> passes_;  // tokens searched for in the original text, and in the normalized text
   std::shared_ptr<const Normalizer> normalizer_;
 };
 

@@ -14,9 +14,10 @@ const std::array<std::string, 256>& byte_spellings();
 // The spelling of bytes.
 std::string spelling_of(std::string_view bytes);
 
-// The bytes that a token spells; the token's own UTF-8 where it has a character that spells none.
+// Returns the bytes that a token spells; the UTF-8 of the token if it has a character that does not spell a
+// byte.
 std::string bytes_of_token(std::string_view token);
-// The bytes that a token spells; nothing where it has a character that spells none.
+// Returns the bytes that a token spells; nothing if it has a character that does not spell a byte.
 std::optional<std::string> spelled_bytes(std::string_view token);
 
 }  // namespace gantry

@@ -16,7 +16,8 @@ using nlohmann::json;
 
 constexpr std::size_t kShownBytes = 60;  // bytes of a value in an error
 
-// What a value is, for an error; nested ones only by type, since they may be of any depth.
+// Describes a value in an error message. Lists and objects are described by their type only, because they can
+// be deeply nested.
 std::string shown(const json& value) {
   if (value.is_structured()) return value.type_name();
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);

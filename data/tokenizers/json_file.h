@@ -1,4 +1,4 @@
-// JSON files that are not trusted, read with getters that say which key is wrong.
+// Reads untrusted JSON files. The errors of the getters name the wrong key.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace gantry {
 
-// The bytes of a regular file. InputError for none, an empty one, or one of more than `most_bytes`.
+// Returns the bytes of a regular file. Throws InputError if there is none, or if it is empty or has more than
+// `most_bytes` bytes.
 std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_bytes);
 
 // `path` is for messages. Throws InputError for a fault that parse_strict finds.
@@ -28,8 +29,8 @@ class JsonView {
   const std::string& place() const { return place_; }
   bool is_null() const { return value_->is_null(); }
 
-  JsonView at(const std::string& key) const;                   // InputError where it is missing
-  std::optional<JsonView> find(const std::string& key) const;  // nothing where it is missing or null
+  JsonView at(const std::string& key) const;                   // throws InputError if it is missing
+  std::optional<JsonView> find(const std::string& key) const;  // nothing if it is missing or null
   JsonView element(std::size_t index) const;
   const nlohmann::json& list() const;
   const nlohmann::json& object() const;
@@ -39,7 +40,7 @@ class JsonView {
   bool flag_or(const std::string& key, bool otherwise) const;
   std::string text_or(const std::string& key, const std::string& otherwise) const;
 
-  // InputError: place: is <the value>; expected ...
+  // Throws InputError that names the place, the value and `expected`.
   [[noreturn]] void refuse(const std::string& expected, const std::string& remedy = "") const;
 
  private:

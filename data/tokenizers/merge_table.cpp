@@ -41,7 +41,7 @@ MergeTable::Ranked MergeTable::lookup(std::int32_t left, std::int32_t right) con
   return {};
 }
 
-// A few symbols: the lowest rank is sought among all, then two neighbours are looked up again.
+// For few symbols: finds the lowest rank among all pairs, merges the pair, and looks up the two new pairs.
 void MergeTable::merge_short(std::vector<std::int32_t>& symbols) const {
   std::array<Ranked, kShort> ranked;
   std::size_t size = symbols.size();
@@ -64,7 +64,8 @@ void MergeTable::merge_short(std::vector<std::int32_t>& symbols) const {
   symbols.resize(size);
 }
 
-// Many symbols: a linked list of them, and a queue of pairs whose stale entries are passed over.
+// For many symbols: a linked list of the symbols, and a queue of pairs. Outdated entries of the queue are
+// skipped.
 void MergeTable::merge_long(std::vector<std::int32_t>& symbols) const {
   struct Candidate {
     std::int32_t rank;

@@ -21,7 +21,7 @@ struct Merge {
 
 class MergeTable {
  public:
-  // Merge i has rank i; of equal pairs the last counts.
+  // Merge i has rank i. If a pair occurs several times, the last one counts.
   explicit MergeTable(const std::vector<Merge>& merges);
 
   // Merges symbols, which are token ids, until no neighbours have a merge.

@@ -18,9 +18,9 @@
 namespace gantry {
 namespace {
 
-constexpr std::size_t kMostGrowth = 1000;  // of a text's bytes; the longest of Unicode's own is 33 for one
+constexpr std::size_t kMostGrowth = 1000;  // growth in bytes; Unicode's normalizations need at most 33
 
-// A normalizer that is one function.
+// A normalizer that calls a function.
 class Function final : public Normalizer {
  public:
   using Body = std::function<std::string(std::string_view)>;
@@ -41,7 +41,7 @@ void check_icu(UErrorCode status, const char* what) {
   if (U_FAILURE(status)) throw InternalError(fmt::format("ICU: {}: {}", what, u_errorName(status)));
 }
 
-// One of Unicode's four forms, for the characters of Unicode 9.0.
+// Returns one of Unicode's four normalization forms, restricted to the characters of Unicode 9.0.
 std::shared_ptr<const UNormalizer2> unicode_form(const std::string& name) {
   UErrorCode status = U_ZERO_ERROR;
   static USet* const kKnown = [&status] {
@@ -123,7 +123,8 @@ std::shared_ptr<const Normalizer> read_replace(const JsonView& view) {
   });
 }
 
-// SentencePiece's nmt rules: some control characters are removed, others and marks of white space become spaces.
+// Applies SentencePiece's nmt rules: some control characters are removed, others and special white space
+// become spaces.
 std::string without_controls(std::string_view text) {
   const auto is_removed = [](char32_t c) {
     return (c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
@@ -155,7 +156,7 @@ std::shared_ptr<const Normalizer> read_sequence(const JsonView& view) {
     std::string made(text);
     for (const auto& step : steps) {
       made = step->apply(made);
-      if (made.size() > kMostGrowth * (text.size() + kMostGrowth))  // a hostile file's steps would fill the memory
+      if (made.size() > kMostGrowth * (text.size() + kMostGrowth))  // a hostile file could fill the memory
         throw InputError({"tokenizer's normalizer", fmt::format("it expands {} bytes to {}", text.size(), made.size()),
                           fmt::format("at most {} times as many", kMostGrowth), "download the file again"});
     }

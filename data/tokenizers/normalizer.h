@@ -1,7 +1,7 @@
-// What tokenizer.json's normalizer does to a text before it is split.
+// The normalizer of tokenizer.json, which is applied to a text before it is split.
 //
-// Equal to Hugging Face's tokenizers, whose Unicode data for composition and marks are of Unicode 9.0 and 8.0:
-// characters that came later stay as they are.
+// Results equal those of Hugging Face's tokenizers. Their data for composition are of Unicode 9.0, and those
+// for marks of Unicode 8.0. Later characters are not changed.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,17 @@ namespace gantry {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  // Of valid UTF-8. Any thread may call it.
+  // Returns the normalized text. `text` must be valid UTF-8. Thread-safe.
   virtual std::string apply(std::string_view text) const = 0;
 };
 
-// Null for no normalizer. InputError names a type or setting that is not supported: known are Sequence, NFC, NFD, NFKC,
-// NFKD, Nmt, Lowercase, StripAccents, Strip, Prepend, Replace, ByteLevel, Precompiled (SentencePiece's table) and
-// BertNormalizer.
+// Reads a normalizer. Supported types are Sequence, NFC, NFD, NFKC, NFKD, Nmt, Lowercase, StripAccents,
+// Strip, Prepend, Replace, ByteLevel, Precompiled (SentencePiece's table) and BertNormalizer. Throws
+// InputError for other types and for unsupported settings.
 std::shared_ptr<const Normalizer> read_normalizer(const JsonView& view);
 
-// SentencePiece's table of replacements, as tokenizer.json has it in base64. `place` is for messages.
+// Reads SentencePiece's table of replacements in base64, its format in tokenizer.json. `place` is for error
+// messages.
 std::shared_ptr<const Normalizer> read_precompiled(const std::string& base64, const std::string& place);
 
 }  // namespace gantry

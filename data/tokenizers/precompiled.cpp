@@ -1,4 +1,5 @@
-// SentencePiece's table of replacements: a double-array trie (Darts-clone) over characters, and the texts for them.
+// SentencePiece's table of replacements: a double-array trie (Darts-clone) of keys, and the texts that
+// replace them.
 #include <algorithm>
 #include <fmt/format.h>
 #include <unicode/ubrk.h>
@@ -51,8 +52,8 @@ class Precompiled final : public Normalizer {
   }
 
  private:
-  // What stands for the shortest of the table's keys that begins `key`: as Hugging Face's reader does, which models
-  // were trained by. A text that is no UTF-8 stands for nothing.
+  // Finds the replacement of the table's shortest key that is a prefix of `key`. Hugging Face's reader does
+  // the same, and models were trained with it. A replacement that is not valid UTF-8 is ignored.
   bool find(std::string_view key, std::string_view& to) const {
     std::size_t node = offset(units_[0]);
     for (const char c : key) {

@@ -1,5 +1,5 @@
-// A model's folder that has SentencePiece's *.model and no tokenizer.json: read to the tokenizer.json that Hugging Face
-// makes of it.
+// Converts SentencePiece's *.model in a directory without tokenizer.json to the tokenizer.json that Hugging
+// Face creates from it.
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
@@ -25,8 +25,8 @@ constexpr std::int64_t kMostExtraIds = 100'000;
 // One field of a message in Protocol Buffers' encoding.
 struct ProtoField {
   std::uint64_t number = 0;
-  std::uint64_t value = 0;  // of a number
-  std::string_view bytes;   // of a text or message; 4 bytes of a float
+  std::uint64_t value = 0;  // value of a varint
+  std::string_view bytes;   // bytes of a text or message, or of a fixed number (4 bytes of a float)
 };
 
 class ProtoReader {
@@ -79,7 +79,7 @@ class ProtoReader {
   const std::string& place_;
 };
 
-// What sentencepiece_model.proto calls these.
+// The parts of ModelProto (sentencepiece_model.proto) that are used.
 struct SentenceModel {
   enum Kind { kUnigram = 1, kBpe = 2 };
   enum Type { kUnknown = 2, kControl = 3, kUserDefined = 4 };
@@ -125,7 +125,8 @@ SentenceModel parse_sentence_model(std::string_view bytes, const std::string& pl
   return model;
 }
 
-// Every split of a piece into two others is a merge. Merges rank by the piece, then by the place of the split.
+// Returns the merges: every split of a piece into two other pieces. They are ordered by the piece, then by
+// the position of the split.
 json merges_of(const SentenceModel& model, const json& ids) {
   json merges = json::array();
   for (const auto& piece : model.pieces)
@@ -168,7 +169,7 @@ json unigram_of(const SentenceModel& model) {
             {"vocab", std::move(vocabulary)}}}};
 }
 
-// Classes whose ids are not those of the model's pieces.
+// Rejects tokenizer classes whose ids differ from those of the model's pieces.
 void refuse_other_classes(const JsonView& settings) {
   const auto name = settings.find("tokenizer_class");
   if (!name) return;
@@ -179,7 +180,7 @@ void refuse_other_classes(const JsonView& settings) {
                    "save the tokenizer with transformers, which writes a tokenizer.json");
 }
 
-// Llama's begin token before a text, or T5's end token after it.
+// Returns the post-processor that adds Llama's begin token before a text, or T5's end token after it.
 json surrounded_by(std::optional<std::int64_t> before, std::optional<std::int64_t> after) {
   if (!before && !after) return nullptr;
   const json token = {{"SpecialToken", {{"id", "special"}}}}, text = {{"Sequence", {{"id", "A"}}}};
@@ -192,7 +193,8 @@ json added_token(const std::string& content, std::size_t id) {
   return {{"id", id}, {"content", content}, {"special", true}, {"normalized", false}};
 }
 
-// Control symbols, what is unknown, and what the files beside the model add. `config` is tokenizer_config.json.
+// Returns the added tokens: control symbols, user-defined pieces, the unknown token, and the tokens that the
+// files next to the model add. `config`: tokenizer_config.json.
 json added_of(const SentenceModel& model, const JsonView& config, const fs::path& folder) {
   json added = json::array();
   const auto is_added = [&](const std::string& content) {

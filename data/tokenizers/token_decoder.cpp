@@ -34,7 +34,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Punctuation and the ends of contractions stand at the word before them.
+// Removes the space before punctuation and before the ends of contractions.
 void clean_up(std::string& text) {
   constexpr std::pair<const char*, const char*> kForms[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
@@ -66,14 +66,14 @@ std::unique_ptr<TokenDecoder> read_metaspace_decoder(const JsonView& view) {
   });
 }
 
-// A text that may not be empty.
+// Returns the text of a key. Throws InputError if it is empty.
 std::string mark_or(const JsonView& view, const char* key, const std::string& otherwise) {
   const std::string mark = view.text_or(key, otherwise);
   if (mark.empty()) view.at(key).refuse("a text");
   return mark;
 }
 
-// The suffix ends a word.
+// The suffix marks the end of a word. It becomes a space; at the end of the text it is removed.
 std::unique_ptr<TokenDecoder> read_pair_decoder(const JsonView& view) {
   return decoder_of([suffix = mark_or(view, "suffix", "</w>")](Texts tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i) replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
@@ -81,7 +81,8 @@ std::unique_ptr<TokenDecoder> read_pair_decoder(const JsonView& view) {
   });
 }
 
-// Repeated tokens are one, and padding separates equal ones (connectionist temporal classification).
+// Joins repeated tokens. Padding separates equal tokens that are not joined (connectionist temporal
+// classification).
 std::unique_ptr<TokenDecoder> read_ctc(const JsonView& view) {
   const std::string padding = mark_or(view, "pad_token", "<pad>");
   const std::string delimiter = mark_or(view, "word_delimiter_token", "|");
@@ -103,7 +104,7 @@ Texts join_spelled_bytes(const Texts& tokens) {
   return {bytes};
 }
 
-// <0x41> is the byte 0x41; neighbours are one text.
+// Converts tokens such as <0x41> to bytes. Adjacent bytes become one text.
 Texts join_bytes(Texts tokens) {
   Texts joined;
   bool was_byte = false;

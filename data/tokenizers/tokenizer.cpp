@@ -63,7 +63,8 @@ std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
   return load_tokenizer_json(path, false);
 }
 
-// The first *.model of a folder, tokenizer.model before others, else the first *.tiktoken; an empty path for none.
+// Returns the first *.model of a directory, with tokenizer.model before others, or else the first *.tiktoken;
+// an empty path if there is none.
 fs::path model_in(const fs::path& folder) {
   if (path_exists(folder / "tokenizer.model")) return folder / "tokenizer.model";
   for (const char* ending : {".model", ".tiktoken"})

@@ -105,7 +105,7 @@ class DocumentLines {
 
 OrderedFile train_unigram_file(DocumentReader& reader, const TokenizerTraining& training,
                                TokenizerTrainingSummary& summary) {
-  if (reader.bytes() == 0) return nullptr;  // which the library refuses by a line of its source
+  if (reader.bytes() == 0) return nullptr;  // the library's error would quote its source
   DocumentLines lines(reader, summary.documents);
   const TrainedPieces trained = train_pieces([&](std::string& line) { return lines.next(line); },
                                              training.vocabulary_size, training.specials, training.threads);

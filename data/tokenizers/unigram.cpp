@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-constexpr double kUnknownPenalty = 10;  // below the lowest score of all, as SentencePiece has it
+constexpr double kUnknownPenalty = 10;  // distance to the lowest score, as in SentencePiece
 
 class Unigram final : public PieceModel {
  public:
@@ -25,7 +25,7 @@ class Unigram final : public PieceModel {
     }
     bytes_ = byte_tokens(ids_);
     unknown_score_ = lowest - kUnknownPenalty;
-    // Of equal tokens the last of the list comes first here, and is the one that is found.
+    // Among equal tokens, the last one of the list is sorted first, and is the one that is kept.
     std::ranges::stable_sort(
         entries_, [](const Entry& a, const Entry& b) { return a.token != b.token ? a.token < b.token : a.id > b.id; });
     const auto is_same = [](const Entry& a, const Entry& b) { return a.token == b.token; };
@@ -54,7 +54,7 @@ class Unigram final : public PieceModel {
     std::int64_t id;
     double score;
   };
-  // The best way from the start to a place ends with a token that begins at `begin`.
+  // The best segmentation up to a position. Its last token begins at `begin`.
   struct Place {
     static constexpr std::size_t kNone = ~std::size_t{0};
     std::size_t begin = kNone;
@@ -88,7 +88,8 @@ class Unigram final : public PieceModel {
     return best;
   }
 
-  // All tokens that begin `text`, the shortest first: the range of those with its first bytes narrows byte by byte.
+  // Visits all tokens that are prefixes of `text`, the shortest first. Each byte narrows the range of tokens
+  // that begin with the bytes so far.
   template <class Take>
   void visit_prefixes(std::string_view text, const Take& take) const {
     auto first = entries_.begin(), last = entries_.end();
@@ -103,7 +104,7 @@ class Unigram final : public PieceModel {
     }
   }
 
-  // A run of unknown characters is one token, or the tokens of its bytes if there are all of them.
+  // A run of unknown characters becomes one token, or its byte tokens if the vocabulary has all of them.
   void append_token(std::string_view text, std::int64_t id, TokenIds& ids) const {
     if (!is_unknown(id)) return ids.push_back(id);
     if (const auto found = ids_.find(text); found != ids_.end()) return ids.push_back(found->second);

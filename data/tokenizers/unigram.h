@@ -1,4 +1,4 @@
-// Unigram language model (Kudo 2018): of all ways to split a piece into tokens the one of the largest sum of scores.
+// Unigram language model (Kudo 2018): splits a piece into the tokens with the largest sum of scores.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct UnigramOptions {
   bool falls_back_to_bytes = false;     // such characters are replaced by the tokens <0x00> to <0xFF>
 };
 
-// tokens[i] has scores[i] and the id i; of equal tokens the last counts.
+// tokens[i] has scores[i] and the id i. If a token occurs several times, the last one counts.
 std::unique_ptr<PieceModel> make_unigram(const std::vector<std::string>& tokens, const std::vector<double>& scores,
                                          const UnigramOptions& options);
 

@@ -14,8 +14,8 @@
 namespace gantry {
 namespace {
 
-// Metrics last: while they have their name, a run that was killed here is found to be unfinished by the next one.
-// TensorBoard's folder becomes a run of its own to TensorBoard, beside the new one's.
+// The metrics are renamed last: if a run is killed in between, the next one finds metrics.jsonl and repeats
+// the renaming. TensorBoard shows the renamed directory as a separate run.
 constexpr std::array<const char*, 8> kRunFiles = {"config.yaml", "report.json", "report.html", "timeline.svg",
                                                   "trace.json",  "tensorboard", "events",      "metrics.jsonl"};
 
@@ -39,13 +39,13 @@ bool has_bytes(const std::string& path) {
   return path_exists(path) && is_file(path) && std::ifstream(path, std::ios::binary).peek() != EOF;
 }
 
-// The lines of metrics.jsonl, each with what is to become of it.
+// The lines of metrics.jsonl, each with the decision whether to keep it.
 class MetricsLines {
  public:
   MetricsLines(const std::string& path, std::int64_t last_step) : path_(path), last_step_(last_step) {}
 
   struct Line {
-    std::string text;  // with its end
+    std::string text;  // with its line end
     bool is_kept = false, is_torn = false, is_evaluation = false;
     std::int64_t step = 0;
   };
@@ -77,7 +77,7 @@ class MetricsLines {
 
 std::string keep_earlier_run(const std::string& output, FileSystem& files) {
   const bool has_metrics = has_bytes(output + "/metrics.jsonl");
-  if (!has_metrics && !path_exists(output + "/events")) return "";  // events are also those of a run without a step
+  if (!has_metrics && !path_exists(output + "/events")) return "";  // events precede the first step
   const int number = free_number(output);
   for (const char* name : kRunFiles)
     if (path_exists(output + "/" + name)) rename_durably(output + "/" + name, numbered(output, name, number), files);

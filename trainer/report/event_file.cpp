@@ -16,15 +16,15 @@
 namespace gantry {
 namespace {
 
-// TensorFlow's: a check of bytes that hold checks would be weak.
+// TensorFlow's masking of checksums: the CRC of data that contains CRCs would be weak.
 std::uint32_t masked(std::uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
-// Numbers of fields are those of TensorBoard's event.proto and summary.proto.
+// The field numbers are those of TensorBoard's event.proto and summary.proto.
 std::string event_head(double seconds, std::int64_t step) {
   return double_field(1, seconds) + varint_field(2, static_cast<std::uint64_t>(step));
 }
 
-// Since 1970, as TensorBoard has them.
+// Returns the seconds since 1970, TensorBoard's time format.
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -45,15 +45,15 @@ std::string scalar_event(double seconds, std::int64_t step,
 }
 
 EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
-  std::error_code ignored;  // the open below says what is wrong
+  std::error_code ignored;  // an error makes fopen() below fail
   std::filesystem::create_directories(folder, ignored);
-  // Readers take a folder's files by their names: with microseconds a resumed run's is never before what it goes on
-  // from.
+  // Readers sort the files of a directory by name. The microseconds place the file of a resumed run after the
+  // file of the run before.
   path_ = fmt::format("{}/events.out.tfevents.{:.6f}.{}.{}", folder, wall_seconds(), host_name(), getpid());
   file_ = std::fopen(path_.c_str(), "ab");
   if (!file_) throw ResourceError({path_, std::strerror(errno), "a writable file", "choose another `output`"});
   append(event_head(wall_seconds(), 0) + bytes_field(3, "brain.Event:2"));
-  // A session that starts at this step: readers drop later steps of sessions before it.
+  // Marks the start of a session at this step. Readers drop this and later steps of earlier sessions.
   constexpr int kStart = 1;
   append(event_head(wall_seconds(), first_step) + bytes_field(7, varint_field(1, kStart)));
 }

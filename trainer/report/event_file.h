@@ -1,5 +1,5 @@
-// Scalars in TensorBoard's event files: records framed by their length and masked CRC-32C checks, each an Event message
-// of protocol buffers.
+// Writes scalars to TensorBoard event files. A file is a sequence of records, each framed by its length and
+// masked CRC-32C checksums. A record contains an Event protocol buffer.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@
 
 namespace gantry {
 
-// One record: length, its check, the bytes, their check.
+// Returns one record: the length, its checksum, the bytes, and their checksum.
 std::string event_record(std::string_view bytes);
 
-// An Event of the scalars of a step; `seconds` since 1970.
+// Returns an Event with the scalars of a step. `seconds`: the time since 1970.
 std::string scalar_event(double seconds, std::int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
 
 class EventFile {
  public:
-  // Makes FOLDER/events.out.tfevents.SECONDS.HOST.PROCESS, and the folder. What earlier files have of steps from
-  // `first_step` on is void to TensorBoard. ResourceError if it can't be written.
+  // Creates FOLDER/events.out.tfevents.SECONDS.HOST.PROCESS, and the directory. TensorBoard then ignores the
+  // entries of earlier files from `first_step` on. Throws ResourceError if the file cannot be written.
   EventFile(const std::string& folder, std::int64_t first_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // Flushed: a reader sees whole records.
+  // Writes and flushes one record, so that readers see complete records.
   void write(std::int64_t step, const std::vector<std::pair<std::string, double>>& scalars);
 
  private:

@@ -9,9 +9,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostExperts = std::size_t{1} << 16;  // of all layers; more are not shown
+constexpr std::size_t kMostExperts = std::size_t{1} << 16;  // in all layers; larger models are not shown
 
-// False where the line is not as Gantry writes it.
+// Returns false if the line does not have Gantry's format, or has too many experts.
 bool read(const json& layers, std::vector<std::string>& routers, std::vector<std::vector<double>>& tokens) {
   if (!layers.is_array() || layers.empty()) return false;
   std::size_t all = 0;
@@ -32,7 +32,7 @@ bool have_equal_sizes(const std::vector<std::vector<double>>& a, const std::vect
                     [](const auto& left, const auto& right) { return left.size() == right.size(); });
 }
 
-// In thousandths: a page needs no more.
+// Returns each count relative to the mean, rounded to thousandths, which is enough for a page.
 json over_mean(const std::vector<double>& tokens) {
   const double sum = std::accumulate(tokens.begin(), tokens.end(), 0.0);
   json loads = json::array();

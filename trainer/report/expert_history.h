@@ -1,4 +1,5 @@
-// How a run's experts were used, as far as a page shows it: memory does not grow with the run.
+// The load of a run's experts over time, at the resolution of the report's page. Memory does not grow with
+// the run.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +11,27 @@ namespace gantry {
 
 class ExpertHistory {
  public:
-  // Stretches of steps that are kept: where there are more, each two become one.
+  // Maximum number of stretches of steps. If there are more, adjacent stretches are joined in pairs.
   static constexpr std::size_t kMost = 60;
 
-  // Of a line of metrics.jsonl; one without experts, or with others than the first, says nothing.
+  // Adds a line of metrics.jsonl. A line without experts, or with other numbers of layers or experts than the
+  // first line, is ignored.
   void add(const nlohmann::json& line);
-  // {routers: [path], steps: [the last of each stretch], loads: [a stretch: [a router: [each expert's tokens over the
-  // mean]]], dropped}; null where no line had experts.
+  // Returns {routers: [path], steps: [last step of each stretch], loads: [per stretch: [per router: [per
+  // expert: its tokens / the mean]]], dropped: number of dropped tokens}. Null if no line had experts.
   nlohmann::json data() const;
 
  private:
   struct Stretch {
-    double step = 0;  // the last one
+    double step = 0;  // the last step
     std::int64_t length = 0;
     std::vector<std::vector<double>> tokens;  // by router and expert
   };
   static void join(Stretch& first, const Stretch& second);
 
   std::vector<std::string> routers_;
-  std::vector<Stretch> stretches_;  // the last may be shorter
-  std::int64_t longest_ = 1;        // of a whole stretch, in steps
+  std::vector<Stretch> stretches_;  // the last stretch may be shorter
+  std::int64_t longest_ = 1;        // steps in a complete stretch
   double dropped_ = 0;
 };
 

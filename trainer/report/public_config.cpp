@@ -16,7 +16,8 @@ void hide(std::string& value) {
   if (!value.empty()) value = kNotShown;
 }
 
-// A model's own keys may hold anything: texts with a path's sign, and what is named as a secret.
+// A model's own keys may have any name and value. Hides strings that contain a '/', and keys whose names
+// suggest a secret.
 void hide_texts(nlohmann::json& keys) {
   for (auto& [key, value] : keys.items()) {
     std::string name = key;

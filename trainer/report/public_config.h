@@ -1,12 +1,12 @@
-// What others may see of a run's configuration.
+// The part of a run's configuration that can be shown to anyone.
 #pragma once
 
 #include <string>
 
 namespace gantry {
 
-// The text of a config.yaml without paths, addresses and secrets: "(not shown)" stands in their places. Empty for the
-// file of another version, which can't be read.
+// Returns the text of a config.yaml in which "(not shown)" replaces paths, addresses and secrets. Empty if
+// the file cannot be parsed, for example because another version wrote it.
 std::string public_config(const std::string& yaml);
 
 }  // namespace gantry

@@ -22,7 +22,8 @@ std::string escaped(const std::string& text) {
   return all;
 }
 
-// As JSON that stands in a page: no "<", so that nothing in it ends its element; other bytes than UTF-8 replaced.
+// Returns JSON for a page's script element. "<" is escaped, so that no text in it can end the element.
+// Invalid UTF-8 is replaced.
 std::string embedded(const nlohmann::json& data) {
   std::string all;
   for (const char c : data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) {

@@ -17,17 +17,18 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostLineBytes = std::size_t{1} << 24;        // of metrics.jsonl; a longer one is none of ours
-constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 28;  // of config.yaml and report.json
+constexpr std::size_t kMostLineBytes = std::size_t{1} << 24;        // per line of metrics.jsonl
+constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 28;  // for config.yaml and report.json
 
-// One line, without its end, and how many bytes of the file it took. Of a line that is too long there is no text.
+// One line without its end, and the number of bytes of the file that it takes. The text of a line that is too
+// long is empty.
 struct MetricsLine {
   std::string text;
   std::uint64_t bytes = 0;
   bool is_ended = false;
 };
 
-// False at the end of the file.
+// Returns false at the end of the file.
 bool next_line(std::istream& file, MetricsLine& line) {
   line = {};
   auto& bytes = *file.rdbuf();
@@ -54,11 +55,11 @@ int steps_of(const std::string& config) {
   try {
     return Config::parse_written(config, "config.yaml").train.steps;
   } catch (const Error&) {
-    return 0;  // of another version: the page shows it as it is
+    return 0;  // a config.yaml of another version: the page shows its text unchanged
   }
 }
 
-// What only the engine knows; null without the file.
+// Reads report.json, the data that only the engine can write. Returns null without the file.
 Json run_of(const std::filesystem::path& path) {
   if (!path_exists(path)) return nullptr;
   Json run = Json::parse(text_of(path), nullptr, /*allow_exceptions=*/false);
@@ -72,7 +73,7 @@ Json run_of(const std::filesystem::path& path) {
   return run;
 }
 
-// What an evaluation has beside its loss; null for nothing.
+// Returns the results of an evaluation other than its loss; null if there are none.
 Json answers_of(const Json& line) {
   Json answers = nullptr;
   for (const char* key : {"choices", "accuracy", "f1", "normalised_accuracy"})
@@ -113,8 +114,9 @@ void RunReader::read_line(const std::string& line) {
   }
 }
 
-// Whether what was read is still there. A line has its step's time in all digits, so the last one tells runs apart,
-// also where the file was written over in place and has grown longer than it was.
+// Returns whether the file still contains the lines that were read. The last line identifies the run, because
+// it has the duration of its step in all digits. It does so even if the file was overwritten in place and is
+// longer now.
 bool RunReader::continues(std::istream& file) const {
   if (offset_ == 0) return true;
   std::string there(last_line_.size(), '\0');
@@ -136,7 +138,7 @@ void RunReader::read_metrics(bool live) {
   }
   file.seekg(static_cast<std::streamoff>(offset_));
   for (MetricsLine line; next_line(file, line);) {
-    if (!line.is_ended && live) return;  // half a line: the rest is under way
+    if (!line.is_ended && live) return;  // an incomplete line: the run is still writing it
     if (line.bytes > 1) read_line(line.text);
     last_line_ = std::move(line.text);
     if (line.is_ended) last_line_ += '\n';

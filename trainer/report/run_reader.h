@@ -1,4 +1,5 @@
-// A run's output folder as the data of the report's page: metrics.jsonl, config.yaml and report.json.
+// Reads a run's output directory (metrics.jsonl, config.yaml and report.json) as the data of the report's
+// page.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,14 @@ class RunReader {
  public:
   explicit RunReader(std::string folder);
 
-  // Reads what metrics.jsonl got since the last call, and the other files anew; docs/monitoring.md has the keys. A line
-  // that is no JSON object is passed over and counted; a value that is not finite is null. InputError for a folder
-  // without metrics.jsonl, unless the run is live, and for a report.json that is none. Of a metrics.jsonl that another
-  // run has begun anew, nothing that was read before stays. What a live run shows goes to whoever may ask it: its name
-  // is the folder's last part, and its configuration is without paths, addresses and secrets. Memory does not
-  // grow with the run.
+  // Reads the lines that were added to metrics.jsonl since the last call, and the other files in full.
+  // docs/monitoring.md lists the keys. A line that is not a JSON object with a step is skipped and counted; a
+  // value that is not a number is null. If another run has rewritten metrics.jsonl, the data of the earlier
+  // calls are dropped. Memory does not grow with the run.
+  // The data of a live run are visible to every client of its status server. The name is therefore the last
+  // part of the directory's path, and the configuration has no paths, addresses or secrets.
+  // Throws InputError for a directory without metrics.jsonl, unless the run is live, and for an invalid
+  // report.json.
   nlohmann::json data(bool live);
 
  private:
@@ -28,19 +31,20 @@ class RunReader {
   bool continues(std::istream& file) const;
   void read_line(const std::string& line);
   std::string folder_;
-  std::uint64_t offset_ = 0;  // of the first line of metrics.jsonl that was not read yet
-  std::string last_line_;     // that was read, which ends before it
+  std::uint64_t offset_ = 0;  // position in metrics.jsonl of the first unread line
+  std::string last_line_;     // the last line before offset_
   std::int64_t skipped_ = 0;
   ThinnedRows steps_, rewards_, images_, evaluations_;
   ExpertHistory experts_;
-  nlohmann::json answers_;                          // of the last evaluation: choices and continued prompts
-  nlohmann::json peaks_ = nlohmann::json::array();  // of the last step
+  nlohmann::json answers_;                          // scores and continued prompts of the last evaluation
+  nlohmann::json peaks_ = nlohmann::json::array();  // memory peaks of the last step
 };
 
-// The page: one file that needs no other. `data` as of RunReader; everything in it is escaped.
+// Returns the page as one HTML file that needs no other files. `data`: the result of RunReader::data(), which
+// is escaped.
 std::string report_page(const nlohmann::json& data);
 
-// Writes FOLDER's page to `output`, durably; where that is empty, to FOLDER/report.html. Gives its path.
+// Writes the page of FOLDER durably to `output` or, if it is empty, to FOLDER/report.html. Returns the path.
 std::string write_report(const std::string& folder, const std::string& output = "");
 
 }  // namespace gantry

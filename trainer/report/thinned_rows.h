@@ -1,5 +1,5 @@
-// A table of numbers that grows by a row a step, of which a page shows a few thousand rows: memory does not grow with
-// the run.
+// A table of numbers that grows by one row per step and keeps a few thousand rows for a page. Memory does not
+// grow with the run.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace gantry {
 
-// Where there are more rows than it keeps, each stretch of them has its last one and those with the largest value of
-// the columns of spikes, so that spikes stay to be seen. What is no number is null, and counts as the largest.
+// If there are more than kMost rows, they are divided into stretches. Each stretch keeps its last row and,
+// for each spike column, the row with the largest value, so that spikes remain visible. A value that is not a
+// number is null and counts as the largest.
 class ThinnedRows {
  public:
   static constexpr std::size_t kMost = 4000;
@@ -20,7 +21,7 @@ class ThinnedRows {
 
   void add(const nlohmann::json& line);  // an object
   std::size_t kept() const { return kept_; }
-  // An array for each column, of the rows that were kept, in order.
+  // Returns one array per column with the values of the kept rows, in order.
   nlohmann::json columns() const;
 
  private:
@@ -29,16 +30,16 @@ class ThinnedRows {
   };
   struct Stretch {
     std::int64_t length = 0;  // in rows
-    std::vector<Row> rows;    // those that are kept, each once, in order
+    std::vector<Row> rows;    // the kept rows, each once, in order
   };
 
   Stretch joined(Stretch first, Stretch second) const;
   void halve();
 
   std::vector<std::string> columns_;
-  std::vector<std::size_t> spikes_;  // their places among the columns
-  std::vector<Stretch> stretches_;   // the last may be shorter
-  std::int64_t longest_ = 1;         // of a whole stretch
+  std::vector<std::size_t> spikes_;  // indices of the spike columns
+  std::vector<Stretch> stretches_;   // the last stretch may be shorter
+  std::int64_t longest_ = 1;         // steps in a complete stretch
   std::size_t kept_ = 0;
 };
 

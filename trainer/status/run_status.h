@@ -1,4 +1,4 @@
-// A run's latest numbers, handed from the training loop to whoever shows them.
+// A run's latest numbers, which the training loop passes to the status server.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,28 @@
 
 namespace gantry {
 
-// As a line of metrics.jsonl has them. Before the first step `step` is 0 and the rest says nothing.
+// The numbers of a line of metrics.jsonl. Before the first step, `step` is 0 and the other numbers of a step
+// are unset.
 struct RunNumbers {
   std::int64_t step = 0;
-  std::int64_t steps = 0;  // of the whole run
+  std::int64_t steps = 0;  // steps of the complete run
   double loss = 0;
   double grad_norm = 0;  // before clipping
   double lr = 0;
   std::int64_t tokens = 0;  // counted in this step
   double step_seconds = 0;
   double bubble = 0;                            // share of the pipeline's time that was idle
-  double predicted_bubble = 0;                  // the same as simulated
-  std::vector<std::int64_t> peak_memory_bytes;  // of tensors, by rank
-  ExpertLoads experts = {};                     // of models with experts
+  double predicted_bubble = 0;                  // the same share in the simulation
+  std::vector<std::int64_t> peak_memory_bytes;  // peak bytes of tensors, by rank
+  ExpertLoads experts = {};                     // empty for models without experts
   double all_to_all_bytes = 0, all_to_all_seconds = 0;
-  std::int64_t total_tokens = 0;  // counted since this process began
+  std::int64_t total_tokens = 0;  // counted since this process started
   std::string layout;             // "pp 2, dp 1, tp 2"
 
   double tokens_per_second() const { return step_seconds > 0 ? static_cast<double>(tokens) / step_seconds : 0; }
 };
 
-// Shared between the training loop, which writes, and a server's thread, which reads; guarded by its mutex.
+// The latest numbers, guarded by a mutex: the training loop writes them, and the server's thread reads them.
 class RunStatus {
  public:
   RunNumbers latest() const {

@@ -8,14 +8,14 @@
 namespace gantry {
 namespace {
 
-// All digits, and the names that OpenMetrics has for what is no number.
+// Returns the number with all its digits, and OpenMetrics' names for NaN and infinities.
 std::string number_text(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   return fmt::format("{}", value);
 }
 
-// A family of one sample. A unit must be the end of the family's name.
+// Returns a metric family with one sample. OpenMetrics requires that the family's name ends with the unit.
 std::string gauge(const std::string& name, const std::string& unit, const std::string& help, double value) {
   std::string text = fmt::format("# TYPE {} gauge\n", name);
   if (!unit.empty()) text += fmt::format("# UNIT {} {}\n", name, unit);

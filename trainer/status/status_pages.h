@@ -1,4 +1,4 @@
-// What a run's numbers look like to a monitoring system and to a browser.
+// A run's numbers as a page for monitoring systems and as a page for browsers.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace gantry {
 
-// The text of OpenMetrics 1.0: names begin with gantry_, times are in seconds, sizes in bytes, shares of 1. Numbers of
-// a step are left out before the first step.
+// Returns OpenMetrics 1.0 text. Names begin with gantry_. Times are in seconds, sizes in bytes, ratios from 0
+// to 1. The numbers of a step are omitted before the first step.
 std::string open_metrics(const RunNumbers& numbers);
 inline constexpr const char* kOpenMetricsType = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-// A page without scripts or files of its own, which renews itself every two seconds.
+// Returns an HTML page without scripts or further files, which reloads itself every two seconds.
 std::string status_page(const RunNumbers& numbers);
 
-// The reply to "/" and "/metrics"; 404 to others.
+// Returns the reply to "/" or "/metrics"; 404 for other paths.
 StatusReply status_reply(const RunStatus& status, const std::string& path);
 
 }  // namespace gantry

@@ -29,7 +29,7 @@ using Response = http::response<http::string_body>;
 
 StatusReply plain(int status, const std::string& text) { return {.status = status, .body = text + "\n"}; }
 
-// What a request that could not be read gets; status 0 where the connection is to be closed in silence.
+// Returns the reply to a request that could not be read. Status 0: close the connection without a reply.
 StatusReply refusal(const error_code& error) {
   if (error == http::error::header_limit || error == http::error::buffer_overflow)
     return plain(431, "the request is longer than 8 KiB");
@@ -79,7 +79,7 @@ Response as_response(StatusReply reply, bool head) {
 
 StatusReply not_found() { return plain(404, "no such page"); }
 
-// Belongs to the server's thread, but for the constructor and what does not change after it.
+// Used on the server's thread only, except for the constructor and members that are constant after it.
 struct StatusServer::Impl {
   Impl(int port, const std::string& address, Handler handler, const std::string& token);
 
@@ -118,7 +118,7 @@ asio::awaitable<void> StatusServer::Impl::accept_all() {
     error_code error;
     tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
     if (!acceptor.is_open()) break;
-    if (error) {  // out of descriptors, say
+    if (error) {  // for example, no file descriptors are left
       asio::steady_timer timer(thread.context(), kRetry);
       co_await timer.async_wait(asio::use_awaitable);
     } else if (open.size() < kMostConnections) {
@@ -133,7 +133,7 @@ asio::awaitable<void> StatusServer::Impl::serve(std::shared_ptr<beast::tcp_strea
   try {
     co_await exchange(*stream);
   } catch (const std::exception&) {
-    // The other end is gone or was too slow, or its answer could not be made. Others are answered.
+    // The client has disconnected or was too slow, or its reply failed. Other clients are still served.
   }
   stream->close();
   open.erase(stream);
