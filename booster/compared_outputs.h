@@ -20,7 +20,7 @@ double largest_entry(const torch::Tensor& tensor);
 // The outputs of a step on one rank, which runs the full batch as one microbatch.
 struct FullOutputs {
   std::int64_t samples = 0;
-  std::vector<std::string> order;  // in the order of their first computation
+  std::vector<std::string> order;                             // in the order of their first computation
   std::map<std::string, std::vector<torch::Tensor>> outputs;  // one per call
   std::map<std::string, std::vector<std::string>> losses;     // added losses, with the layers that add them
 };

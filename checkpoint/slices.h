@@ -31,7 +31,7 @@ class WriterShare {
   const Parts& parts_of(const Placement& placement);
 
   const ProcessGroupMesh& mesh_;
-  std::vector<int> ranks_;  // global ranks, ascending
+  std::vector<int> ranks_;                           // global ranks, ascending
   std::vector<std::int64_t> loads_;                  // by rank
   std::map<std::vector<std::string>, Parts> parts_;  // by the sharding axes
 };

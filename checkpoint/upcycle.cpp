@@ -26,7 +26,7 @@ using nlohmann::json;
 // The family with experts for a dense family. Names are relative to a layer, as in the files.
 struct Target {
   const char *dense, *family, *architecture;
-  const char* block;  // prefix of the router and the experts
+  const char* block;                       // prefix of the router and the experts
   std::array<const char*, 3> projections;  // names within an expert, in the order of kProjections
   const char *experts_key, *width_key;
 };
@@ -48,7 +48,7 @@ struct DenseModel {
   json keys;
   std::vector<ExportTensor> tensors;
   std::shared_ptr<void> files;  // keeps the source files of the tensors open
-  std::string companions;  // directory of the files other than weights
+  std::string companions;       // directory of the files other than weights
 };
 
 DenseModel of_checkpoint(const std::string& folder) {

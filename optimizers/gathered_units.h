@@ -20,7 +20,7 @@ bool divides_units(const Placement& placement, OptimizerUnit unit);
 class GatheredUnits {
  public:
   struct Item {
-    Placement placement;  // placement of the parts
+    Placement placement;        // placement of the parts
     std::int64_t work = 0;      // cost of a step of the full tensor, relative to other items
     torch::ScalarType dtype{};  // type in which parts are sent
   };
@@ -51,7 +51,7 @@ class GatheredUnits {
   struct Known {
     Item item;
     ProcessGroup* group = nullptr;
-    int holder = 0;  // rank in the group
+    int holder = 0;            // rank in the group
     std::vector<Slice> parts;  // by rank of the group
   };
   // For a move and a rank of the group: the tensor to send (undefined: nothing), the number of elements to

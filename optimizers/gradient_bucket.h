@@ -28,10 +28,10 @@ inline std::int64_t aligned(std::int64_t elements) { return (elements + kLine - 
 
 // Parameters of one kind may share a bucket.
 struct BucketKind {
-  bool late = false;  // other reductions come first: the bucket waits for the sync
-  bool overlaps = false;  // several ranks hold some elements of a shard
-  int stage = 0;  // stage of the parameters; 0 if stages share buckets
-  int unit = -1;                      // number in ParameterShards; -1: the parameters are not sharded over replicas
+  bool late = false;              // other reductions come first: the bucket waits for the sync
+  bool overlaps = false;          // several ranks hold some elements of a shard
+  int stage = 0;                  // stage of the parameters; 0 if stages share buckets
+  int unit = -1;                  // number in ParameterShards; -1: the parameters are not sharded over replicas
   std::vector<std::string> axes;  // axes over which gradients are reduced, sorted
   // The batch axes among `axes`, sorted. Along them, ranks hold the same parameters.
   std::vector<std::string> replicas;
@@ -48,23 +48,23 @@ struct BucketMember {
   // A part of the bucket's `gradients` or, in a unit, the tensor of `lazy`. Undefined while it is not kept.
   torch::Tensor gradient;
   std::shared_ptr<LazyGradient> lazy;  // in units, and for float32 sums of low-precision parameters under ZeRO 2
-  std::int64_t own = 0;  // in a unit: offset of this rank's rows in the bucket's `sum`
+  std::int64_t own = 0;                // in a unit: offset of this rank's rows in the bucket's `sum`
   bool ready = false;  // nothing more is added to its gradient before the bucket's reduction is launched
 };
 
 struct GradientBucket {
   BucketKind kind;
   std::vector<BucketMember> members;
-  std::int64_t elements = 0;  // of all members, including the padding between them
+  std::int64_t elements = 0;           // number of elements, including padding between members
   BucketStrategy* strategy = nullptr;  // not owned
-  Sizes sizes;  // numbers of elements that the replicas step; empty if every replica steps all
-  torch::Tensor values;  // if partitioned: the parameters, as [elements]
-  torch::Tensor gradients;  // gradients of this rank, as [elements]; undefined while they are not kept
-  torch::Tensor sum;  // reduced gradients of the elements that this rank steps
+  Sizes sizes;                         // numbers of elements that the replicas step; empty if every replica steps all
+  torch::Tensor values;                // if partitioned: the parameters, as [elements]
+  torch::Tensor gradients;             // gradients of this rank, as [elements]; undefined while they are not kept
+  torch::Tensor sum;                   // reduced gradients of the elements that this rank steps
   torch::Tensor previously_reduced;    // reduced sums of an earlier sync, or undefined
   std::size_t missing = 0;             // members that are not ready
-  Work work;  // the reduction in flight
-  bool sent = false;  // in a unit: the reduction was launched in this accumulation
+  Work work;                           // the reduction in flight
+  bool sent = false;                   // in a unit: the reduction was launched in this accumulation
   // In a unit: the memory of `sum`, released from the start of an accumulation to the unit's reduction.
   std::optional<ReleasedMemory> sum_memory;
 
@@ -82,8 +82,8 @@ struct GradientBucket {
 };
 
 struct BucketRules {
-  const Mesh* mesh = nullptr;  // not owned; defines the batch axes
-  std::int64_t bytes = 0;  // maximum size of the parameters in a bucket that has more than one
+  const Mesh* mesh = nullptr;               // not owned; defines the batch axes
+  std::int64_t bytes = 0;                   // maximum size of the parameters in a bucket that has more than one
   const ParameterShards* shards = nullptr;  // not owned; null: no parameter is sharded over replicas
   // True: parameters of different stages are in different buckets, except for parameters that stages share.
   bool stages_apart = false;

@@ -1,8 +1,8 @@
 // The memory of gradients: flat buckets, each of one dtype and one set of axes over which gradients are
 // reduced. Every held parameter's gradient is a view into a bucket, so that nothing is copied and a bucket is
 // reduced as one message. Buckets contain parameters from last to first, which is about the order in which a
-// backward finishes them. The reduction of a bucket is launched as soon as its parameters are ready and the
-// reductions of the buckets before it were launched, so that all replicas have the same order (Li et al.,
+// backward finishes them. The reduction of a bucket is launched once its parameters are ready and the
+// reductions of the buckets before it were launched. All replicas therefore have the same order (Li et al.,
 // PyTorch Distributed, arXiv 2006.15704).
 //
 // The strategy of a bucket reduces it and decides which rank steps which elements; see bucket_strategy.h for
@@ -110,7 +110,7 @@ class GradientBuffers {
   double left() const { return left_; }
   void multiplied() { left_ = 1; }
 
-  void zero();  // also during a step; waits for its reductions first
+  void zero();                // also during a step; waits for its reductions first
   void scale(double factor);  // multiplies by `factor` and by left()
   // Increases with each in-place change of a gradient by any code, except for changes through its data().
   std::uint64_t changes() const;
@@ -120,10 +120,9 @@ class GradientBuffers {
   bool trained(std::size_t parameter) const { return place_[parameter].trained; }
   // True if the parameter takes part in this step.
   bool steps(std::size_t parameter) const { return place_[parameter].trained && !place_[parameter].frozen; }
-  // The gradient of a parameter; undefined if it is not trained.
-  // - ZeRO 1, after a sync: only the owned range is the sum, until complete().
-  // - ZeRO 2: undefined, except from complete() to the next accumulation.
-  // - ZeRO 3: the sum of this rank's rows.
+  // The gradient of a parameter; undefined if it is not trained. With ZeRO 1, after a sync, only the owned
+  // range is the sum, until complete(). With ZeRO 2 it is undefined, except from complete() to the next
+  // accumulation. With ZeRO 3 it is the sum of this rank's rows.
   torch::Tensor gradient(std::size_t parameter) const;
   // Gathers every range on every replica, for code that reads full gradients. Collective over the replicas.
   void complete();
@@ -146,15 +145,15 @@ class GradientBuffers {
   // Sends this rank's stepped ranges to all replicas, beginning with the first layers, so that a forward may
   // start while the others are in flight. Collective over the replicas.
   void gather_values();
-  void wait_values();  // of all parameters
-  void wait_values(int stage);  // of the parameters that the stage holds
+  void wait_values();           // for all parameters
+  void wait_values(int stage);  // for the parameters that the stage holds
 
  private:
   struct Place {
     std::size_t bucket = 0;
     std::size_t member = 0;  // index in the bucket
     bool trained = false;
-    bool frozen = false;  // was trained before, and is left out now
+    bool frozen = false;   // was trained before, and is left out now
     bool reached = false;  // a backward has reached it at least once
   };
 
@@ -193,9 +192,9 @@ class GradientBuffers {
   GradientSum overlaps_;
   // In the order of their reductions. Strategies keep pointers to buckets, so they must not move.
   std::deque<GradientBucket> buckets_;
-  std::vector<Place> place_;            // by parameter
+  std::vector<Place> place_;   // by parameter
   std::vector<Work> gathers_;  // gathers of values in flight, by bucket; empty: none
-  std::size_t next_ = 0;                // the bucket whose reduction is launched next
+  std::size_t next_ = 0;       // the bucket whose reduction is launched next
   bool watches_ = false;
   double left_ = 1;
   bool reduced_ = false;  // the buckets hold reduced sums

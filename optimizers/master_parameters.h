@@ -1,8 +1,7 @@
-// Tensors that the optimizer steps in place of the model's parameters, if the two differ:
-// - float32 copies of bfloat16 and float16 parameters,
-// - under ZeRO, the range of each parameter that this replica steps,
-// - full tensors on one rank, for an optimizer that needs full rows or matrices of sharded parameters
-//   (GatheredUnits).
+// Tensors that the optimizer steps in place of the model's parameters, if the two differ. These are float32
+// copies of bfloat16 and float16 parameters and, under ZeRO, the range of each parameter that this replica
+// steps. For an optimizer that needs full rows or matrices of sharded parameters, they are full tensors on
+// one rank (GatheredUnits).
 //
 // Each held parameter has one such master, which replaces it in the optimizer's groups. It is empty if
 // another rank steps all of the parameter. It is flat if the optimizer treats elements independently, so that

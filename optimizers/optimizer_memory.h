@@ -8,7 +8,7 @@
 namespace gantry {
 
 struct OptimizerBytes {
-  std::int64_t held = 0;  // state of parameters that were stepped
+  std::int64_t held = 0;     // state of parameters that were stepped
   std::int64_t to_come = 0;  // state that the first step will allocate
 };
 

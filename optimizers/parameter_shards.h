@@ -21,9 +21,9 @@ namespace gantry {
 
 class ParameterShards {
  public:
-  // Values in place of a layer's number, for parameters outside of layers. kBeforeLayers, kAfterLayers: used
-  // only before or only after the layers. kAroundLayers: used before the layers of the first stage and after
-  // those of the last one (a tie). kNoLayer: all others.
+  // Values in place of a layer's number, for parameters outside of layers. Those of kBeforeLayers and
+  // kAfterLayers are used only before or only after the layers. Those of kAroundLayers are used before the
+  // layers of the first stage and after those of the last one (a tie). All others have kNoLayer.
   static constexpr int kNoLayer = -1, kBeforeLayers = -2, kAfterLayers = -3, kAroundLayers = -4;
 
   // `parameters`: the module's own tensors, which hold this rank's rows, with placements that end with the
@@ -36,10 +36,10 @@ class ParameterShards {
   // The batch ranks of a view, and the part of a parameter that each of them holds.
   struct Holders {
     ViewShards rows;
-    int part = 0;  // the part of this rank
+    int part = 0;                             // the part of this rank
     std::unique_ptr<ProcessGroup> gathering;  // the ranks that together hold one copy
-    std::unique_ptr<ProcessGroup> replicas;  // the ranks with this rank's part; null if it is the only one
-    std::vector<int> parts_of_gathering;  // by rank of `gathering`
+    std::unique_ptr<ProcessGroup> replicas;   // the ranks with this rank's part; null if it is the only one
+    std::vector<int> parts_of_gathering;      // by rank of `gathering`
     // By rank of the batch group: the part that it holds, and its index among the replicas of this part.
     std::vector<int> parts_of_batch, replicas_of_batch;
   };
@@ -111,7 +111,7 @@ class ParameterShards {
   std::vector<std::vector<std::size_t>> parameters_of_;                  // by unit
   std::map<int, std::vector<int>> outside_, before_, after_, of_layer_;  // by stage; by layer
   std::vector<int> first_stage_;                                         // by unit
-  std::vector<axis::View> views_;  // by unit
+  std::vector<axis::View> views_;                                        // by unit
 };
 
 }  // namespace gantry

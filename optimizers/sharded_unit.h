@@ -16,10 +16,10 @@ namespace gantry {
 class ShardedUnit {
  public:
   struct Member {
-    torch::Tensor tensor;  // the module's tensor: first this rank's rows, then the full shape and memory
-    Shape full;  // the full shape
+    torch::Tensor tensor;      // the module's tensor: first this rank's rows, then the full shape and memory
+    Shape full;                // the full shape
     std::vector<Range> parts;  // ranges of its flattened elements, by part
-    Shape rows;  // shape of this rank's rows; empty: the shape of `tensor`
+    Shape rows;                // shape of this rank's rows; empty: the shape of `tensor`
   };
 
   // All members have one type and device. `parts`: the part of each rank of the group. The group is not
@@ -55,9 +55,9 @@ class ShardedUnit {
   std::vector<std::int64_t> offsets_;  // offsets of members in `memory_`
   std::vector<torch::Tensor> shards_;
   ReleasedMemory rows_;
-  torch::Tensor own_;  // the rows of all members, in `rows_`
+  torch::Tensor own_;           // the rows of all members, in `rows_`
   std::function<void()> fill_;  // set while the rows are released
-  Sizes sizes_;  // by rank of the group
+  Sizes sizes_;                 // by rank of the group
   ReleasedMemory memory_;
   torch::Tensor arriving_;  // the rows of every rank, in rank order; undefined unless a gather is in flight
   Work work_;

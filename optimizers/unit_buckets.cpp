@@ -200,7 +200,7 @@ class UnitBuckets final : public BucketStrategy {
   const ParameterShards& shards_;
   GradientBucket* travelling_ = nullptr;
   Sizes sizes_;
-  torch::Tensor packed_, piece_;  // of the reduction in flight
+  torch::Tensor packed_, piece_;  // buffers of the reduction in flight
 };
 
 }  // namespace

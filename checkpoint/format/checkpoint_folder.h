@@ -45,7 +45,7 @@ void write_part(const std::string& folder, const RankPart& part, FileSystem& fil
 
 // The checkpoints that remain after a save.
 struct KeptSteps {
-  int newest = 0;  // number of newest checkpoints to keep; 0: all
+  int newest = 0;                     // number of newest checkpoints to keep; 0: all
   std::optional<std::int64_t> stays;  // a step that is kept in addition
 };
 

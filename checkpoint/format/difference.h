@@ -17,8 +17,8 @@ struct TensorDifference {
   std::string fault;
   std::uint64_t elements = 0;
   std::uint64_t different = 0;     // elements whose values are not equal; NaN equals NaN
-  double largest = 0;  // absolute difference; infinity if one is NaN and the other is not
-  double relative = 0;  // `largest` / largest finite absolute entry of the first tensor
+  double largest = 0;              // absolute difference; infinity if one is NaN and the other is not
+  double relative = 0;             // `largest` / largest finite absolute entry of the first tensor
   std::vector<std::int64_t> at{};  // index of the largest difference
 };
 

@@ -46,9 +46,9 @@ struct Manifest {
   std::string config_text;  // the resolved configuration
   std::map<std::string, int> layout;
   int threads_per_rank = 1;
-  nlohmann::json numbers;  // numbers of the state: optimizer steps, loss scale
+  nlohmann::json numbers;   // numbers of the state: optimizer steps, loss scale
   nlohmann::json progress;  // learning rate, data cursor, random state
-  nlohmann::json user;  // values of the caller
+  nlohmann::json user;      // values of the caller
   std::map<std::string, ManifestFile> files;
   std::map<std::string, ManifestFile> companions;  // by path in the subdirectory model_files (companion_files.h)
   std::map<std::string, ManifestTensor> tensors;   // by key

@@ -21,9 +21,9 @@ struct RunChange {
 
 // The position of a run in its data.
 struct DataPlace {
-  std::int64_t read = 0;  // number of samples read, in the global order
+  std::int64_t read = 0;                       // number of samples read, in the global order
   std::optional<std::int64_t> samples_before;  // samples per epoch when the checkpoint was made, if known
-  std::int64_t samples_now = 0;  // samples per epoch now; 0: unknown
+  std::int64_t samples_now = 0;                // samples per epoch now; 0: unknown
   // The content of the path or of each source. Empty: unknown; paths are then compared as text.
   std::vector<SampledContent> contents_before = {}, contents_now = {};
   bool begins_as_before = false;  // the data begins with the bytes of contents_before

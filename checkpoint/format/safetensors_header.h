@@ -26,15 +26,14 @@ struct SafetensorsHeader {
   std::uint64_t data_start = 0;  // in bytes from the start of the file
 };
 
-// Reads the header at the start of `file`, which must be the full file.
-// Throws InputError, naming `path`, for:
-// - a length, an offset or a size that does not fit (with checked arithmetic),
-// - holes, overlaps, and bytes that belong to no tensor,
-// - unknown types, duplicate keys, nesting, and keys other than dtype, shape and data_offsets,
-// - another kind of file; the error describes its likely form.
+// Reads the header at the start of `file`, which must be the full file. Throws InputError, naming `path`, if
+// a length, an offset or a size does not fit (with checked arithmetic), or if tensors leave holes, overlap,
+// or do not cover all bytes. Unknown types, duplicate keys, nesting, and keys other than dtype, shape and
+// data_offsets are errors too. For another kind of file the error describes its likely form.
 SafetensorsHeader parse_safetensors_header(std::string_view file, const std::string& path);
 
-// Returns the length and the header for contiguous tensors, padded to a multiple of 8 bytes.
+// Tensors for make_safetensors_header(). It returns the length and the header of a file in which they are
+// contiguous, padded to a multiple of 8 bytes.
 struct NamedTensorShape {
   std::string name;
   const StoredType* type = nullptr;

@@ -8,9 +8,9 @@ namespace gantry {
 
 enum class StoredForm {
   kFile,          // one safetensors file
-  kCheckpoint,  // a step folder, or its parent directory
+  kCheckpoint,    // a step folder, or its parent directory
   kParallelized,  // written by save_parallelized: one file per rank
-  kHuggingFace,  // weights, or a config.json that announces weights
+  kHuggingFace,   // weights, or a config.json that announces weights
 };
 
 // Decides by file names, without reading files. Weights take precedence over step directories next to them,

@@ -11,9 +11,9 @@
 namespace gantry {
 
 struct StoredType {
-  std::string_view name;  // in files: "BF16"
+  std::string_view name;      // in files: "BF16"
   std::string_view readable;  // in Gantry: "bfloat16"
-  int bits;  // bits per element
+  int bits;                   // bits per element
 };
 
 // Returns null for a name that the format does not have.

@@ -6,12 +6,11 @@
 
 namespace gantry {
 
-// Returns the newest complete checkpoint in `directory` if a restart would resume from it by mistake.
-// `resume`, the start of this run, is none, auto, a step folder or its parent directory.
-// - none, or a checkpoint in another directory: any checkpoint in `directory` is returned.
-// - A checkpoint in `directory`: a newer one is returned.
-// - auto: always nothing, because the run uses whatever is in `directory`.
-// Throws CheckpointError if `resume` is not a checkpoint.
+// Returns the newest complete checkpoint in `directory`, if a restart of this run would wrongly resume from
+// it. `resume` is the start of this run: none, auto, a step folder or its parent directory. For none, and for
+// a checkpoint outside of `directory`, this is any checkpoint in `directory`. For a checkpoint in
+// `directory`, only a newer one. For auto, always nothing, because such a run continues from whatever
+// `directory` contains. Throws CheckpointError if `resume` is not a checkpoint.
 std::optional<std::string> find_unrelated_checkpoint(const std::string& directory, const std::string& resume);
 
 // Throws CheckpointError if there is such a checkpoint. For runs that may be restarted.
