@@ -31,7 +31,7 @@ struct BucketKind {
   bool late = false;              // other reductions come first: the bucket waits for the sync
   bool overlaps = false;          // several ranks hold some elements of a shard
   int stage = 0;                  // stage of the parameters; 0 if stages share buckets
-  int unit = -1;                  // number in ParameterShards; -1: the parameters are not sharded over replicas
+  int unit = -1;                  // number in ParameterShards; -1: not sharded over replicas
   std::vector<std::string> axes;  // axes over which gradients are reduced, sorted
   // The batch axes among `axes`, sorted. Along them, ranks hold the same parameters.
   std::vector<std::string> replicas;
@@ -57,9 +57,9 @@ struct GradientBucket {
   std::vector<BucketMember> members;
   std::int64_t elements = 0;           // number of elements, including padding between members
   BucketStrategy* strategy = nullptr;  // not owned
-  Sizes sizes;                         // numbers of elements that the replicas step; empty if every replica steps all
+  Sizes sizes;                         // elements that each replica steps; empty: every replica steps all
   torch::Tensor values;                // if partitioned: the parameters, as [elements]
-  torch::Tensor gradients;             // gradients of this rank, as [elements]; undefined while they are not kept
+  torch::Tensor gradients;             // gradients of this rank, as [elements]; undefined if not kept
   torch::Tensor sum;                   // reduced gradients of the elements that this rank steps
   torch::Tensor previously_reduced;    // reduced sums of an earlier sync, or undefined
   std::size_t missing = 0;             // members that are not ready
@@ -83,7 +83,7 @@ struct GradientBucket {
 
 struct BucketRules {
   const Mesh* mesh = nullptr;               // not owned; defines the batch axes
-  std::int64_t bytes = 0;                   // maximum size of the parameters in a bucket that has more than one
+  std::int64_t bytes = 0;                   // maximum size of a bucket with more than one parameter
   const ParameterShards* shards = nullptr;  // not owned; null: no parameter is sharded over replicas
   // True: parameters of different stages are in different buckets, except for parameters that stages share.
   bool stages_apart = false;

@@ -41,7 +41,7 @@ class MasterParameters {
   const torch::Tensor& master(std::size_t parameter) const { return masters_[parameter]; }
   // Placement of the master and of its optimizer state.
   Placement placement(std::size_t parameter) const;
-  bool is_copy(std::size_t parameter) const { return is_low_[parameter]; }  // a float32 copy of a lower precision
+  bool is_copy(std::size_t parameter) const { return is_low_[parameter]; }  // a float32 copy
   // True if this rank's values of the parameter are the rounded master. write_values() writes them.
   bool has_values(std::size_t parameter) const {
     return made_[parameter] && is_low_[parameter] && !is_full(parameter) && stale_ != Stale::kUnsharded;

@@ -25,7 +25,7 @@ struct StageMessage {
   Direction direction = Direction::kForward;
   int stage = 0;  // the sending stage
   int microbatch = 0;
-  std::string shape_key;  // messages with equal keys usually have equal formats; a difference costs a description
+  std::string shape_key;  // equal keys: usually equal formats; a difference costs a description
 };
 
 class StageLink {

@@ -38,7 +38,7 @@ class Accumulation {
   GradientBuffers& gradients() { return optimizer_->gradients(); }
   double seed() const { return loss_scale_ / expected_tokens_; }  // gradient of the loss's sum
   std::int64_t counted() const { return counted_; }               // on this rank, so far
-  std::int64_t step() const { return step_; }                     // number of steps that the optimizer has counted
+  std::int64_t step() const { return step_; }                     // steps that the optimizer has counted
   std::int64_t samples_of_step() const { return samples_; }       // global samples seen since its last step
 
  private:

@@ -14,8 +14,8 @@ namespace gantry {
 
 class SplitBackward final : public LayerWatch {
  public:
-  // Around the layers. `losses`: what they add, until their end; not owned. `meanwhile` runs after each part. `result`:
-  // what the stage gives.
+  // Called before and after the layers. `losses`: the losses that the layers add, used until end_forward();
+  // not owned. `meanwhile` runs after each part. `result`: the output of the stage.
   void begin_forward(TensorDict* losses, std::function<void()> meanwhile);
   void end_forward(TensorDict& result);
   bool splits() const override { return true; }

@@ -89,7 +89,7 @@ std::vector<unsigned char> TensorCatalog::read(const std::string& key) {
     const StoredFile& stored = file(slice.file);
     const StoredTensor& found = stored.at(key);
     if (!found.strides.empty())
-      full = stored.elements(found);  // only files of PyTorch have strides, and they store a tensor as one slice
+      full = stored.elements(found);  // only PyTorch files have strides; they store one slice
     else if (!full.empty())
       place_slice(tensor, slice, stored.bytes(found), full);
   }

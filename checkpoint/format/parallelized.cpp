@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kKey = "gantry.parallelized";
-constexpr std::int64_t kMostRanks = 1 << 16;  // tensor * pipeline; limits the number of file names that are tried
+constexpr std::int64_t kMostRanks = 1 << 16;  // tensor * pipeline; limits the file names that are tried
 
 // The contents of one file: its sizes, its save, and its tensors with one slice each.
 struct RankFile {
