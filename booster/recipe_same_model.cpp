@@ -79,7 +79,7 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
   }
   // A custom program may save without these keys. `gantry train` without them uses the family's defaults.
   if (info.model_config.empty() && info.config_text.empty()) return;
-  // a policy of the program, which checks its own keys
+  // A policy of the program, which checks its own keys.
   if (!models::families().contains(config.model.policy)) return;
   const auto& family = models::families().at(config.model.policy);
   const std::string text = config.model.config_json;

@@ -30,7 +30,7 @@ void require_matrices(const OptimizerParamGroup& group) {
 
 torch::Tensor orthogonal_factor(const torch::Tensor& matrix, int iterations) {
   const bool is_tall = matrix.size(-2) > matrix.size(-1);
-  // the matrix multiplications below have the size of the shorter side
+  // The matrix multiplications below have the size of the shorter side.
   torch::Tensor wide = is_tall ? matrix.mT() : matrix;
   const torch::Tensor norm = at::linalg_vector_norm(wide, 2, at::IntArrayRef({-2, -1}), /*keepdim=*/true);
   wide = wide / norm.clamp_min(kSmallestNorm);

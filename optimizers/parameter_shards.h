@@ -47,7 +47,7 @@ class ParameterShards {
 
   // By parameter, in the order of `parameters`.
   const HeldTensor& shard(std::size_t parameter) const { return members_[parameter].shard; }
-  // placement: without the row shard
+  // Placement: without the row shard.
   const HeldTensor& full(std::size_t parameter) const { return members_[parameter].full; }
   const Range& elements(std::size_t parameter, int part) const { return members_[parameter].parts[part]; }
   int unit(std::size_t parameter) const { return members_[parameter].unit; }

@@ -77,7 +77,7 @@ class StageLink {
 
   ProcessGroup& pipeline_;
   std::map<Key, DescriptionPtr> sent_, received_;  // forwards: the last description of each key
-  // forwards that were sent and received in this step
+  // Forwards that were sent and received in this step.
   std::map<Place, DescriptionPtr> awaited_backward_, owed_backward_;
   std::map<std::tuple<StageMessage::Direction, int, int>, std::vector<Work>> posted_;
   std::vector<Work> sends_;

@@ -89,7 +89,7 @@ TensorDict gather_tensors(const StageModule& module, const PipelineStageManager&
     if (!type) continue;
     if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, *type);
     tensor =
-        // a device need not have memory for the full model
+        // A device need not have memory for the full model.
         tensor.detach().to(torch::kCPU).clone(at::MemoryFormat::Contiguous);
     mesh[axis::kPipeline].broadcast(tensor, owner).wait();
     full.set(placement.name, tensor);

@@ -109,7 +109,7 @@ std::vector<std::string> parameters_without_gradient(const GradientBuffers& grad
   torch::Tensor reached = torch::zeros({static_cast<std::int64_t>(all.size())}, torch::kInt64);
   auto* numbers = reached.data_ptr<std::int64_t>();
   std::vector<std::int64_t> unreached;
-  // a schedule may add weight gradients without reaching the parameter in a backward
+  // A schedule may add weight gradients without reaching the parameter in a backward.
   std::vector<torch::Tensor> any;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     if (!gradients.steps(i)) continue;

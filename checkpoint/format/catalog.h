@@ -22,7 +22,7 @@ class TensorCatalog {
   static TensorCatalog open(const std::string& path,
                             const std::function<void(const std::string& fault)>& passed_over = {});
 
-  // the opened file or directory; for a checkpoint its step folder
+  // The opened file or directory; for a checkpoint its step folder.
   const std::string& path() const { return path_; }
   // By key. The keys of a checkpoint contain a kind ("model/..."), other keys do not.
   const std::map<std::string, ManifestTensor>& tensors() const { return tensors_; }

@@ -87,7 +87,7 @@ ManifestSlice slice_from_json(const json& value, const ManifestTensor& tensor) {
   ManifestSlice slice{safe_file_name(text_in(value, "file")), {}};
   if (value.contains("cuts")) {
     for (const auto& shard : list_in(value, "cuts")) slice.shards.push_back(shard_from_json(shard, tensor.key()));
-    // format version 2
+    // Format version 2.
   } else if (const json& dim = member(value, "dim"); !(dim.is_number_integer() && dim == -1)) {
     slice.shards.push_back(shard_from_json(value, tensor.key()));
   }
