@@ -16,8 +16,8 @@ namespace gantry {
 class StagedFiles {
  public:
   // Makes the directory, places the files that an earlier save had completed, and removes its incomplete
-  // files. Throws UsageError if the path is a file or another job writes to it. All functions throw
-  // ResourceError.
+  // files. Throws UsageError if the path is a file or another job writes to it. The
+  // constructor and place() throw ResourceError if a file cannot be written.
   explicit StagedFiles(const std::string& directory, FileSystem& files = system_files());
   ~StagedFiles();  // removes files that were not placed
   StagedFiles(const StagedFiles&) = delete;
