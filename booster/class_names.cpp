@@ -53,7 +53,7 @@ std::int64_t labels_of(const Config& config, const json& keys) {
   return static_cast<std::int64_t>(family_or_null(config)->hugging_face_config(keys).at("id2label").size());
 }
 
-// The classes of labelled texts; none if labels are numbers.
+// The classes of the texts in labelled data; none if labels are numbers.
 std::vector<std::string> classes_of_texts(const DataConfig& data, std::int64_t labels) {
   auto names = label_names(files_of_data(data));
   if (static_cast<std::int64_t>(names.size()) > labels)

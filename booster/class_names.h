@@ -19,12 +19,12 @@ std::vector<std::string> stated_classes(const nlohmann::json& keys);
 // `labels`: number of classes of the model. Throws InputError like image_classes().
 std::vector<std::string> classes_of_images(const Config& config, const nlohmann::json& keys, std::int64_t labels);
 
-// Removes the labels of a model's config.json that the keys of the configuration replace: id2label and label2id stand
-// for each other, and another num_labels has no names yet, as in transformers.
+// Removes the labels of a model's config.json that the keys of the configuration replace. id2label and
+// label2id replace each other, and another num_labels has no names yet, as in transformers.
 void drop_replaced_labels(nlohmann::json& file, const nlohmann::json& asked);
 
-// Names the classes of the run's model as the training data do (directories of images, or labels of texts), so that an
-// export names them. No effect if config.json names them.
+// Names the classes of the run's model like the training data (directories of images, or labels of texts), so
+// that an export names them. No effect if config.json names them.
 void name_classes(Config& config);
 
 // Sets id2label and label2id to the names of classes_of_images() and, for labels without a class, to placeholders.

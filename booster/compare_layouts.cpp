@@ -18,14 +18,14 @@
 namespace gantry {
 namespace {
 
-// What all runs of a comparison have in common.
+// The inputs that all runs of a comparison share.
 struct ComparedStep {
   const std::function<std::shared_ptr<torch::nn::Module>()>& build;
   const TensorDict& batch;
   const CompareOptions& options;
 };
 
-// "a=1,b=[2,3]" at the commas that are in no bracket.
+// Splits a layout such as "a=1,b=[2,3]" at the commas outside of brackets.
 std::vector<std::string> split_overrides(const std::string& layout) {
   std::vector<std::string> overrides;
   int depth = 0;
@@ -57,7 +57,7 @@ void check_layout(const std::string& layout) {
 Config in_float64(Config config) {
   config.precision = "float64";
   config.comm.backend = "local";
-  // A step is compared, whatever else the file asks for.
+  // Only one step runs, so keys for other purposes have no effect; they all count as used.
   config.used_keys = std::make_shared<UsedKeys>();
   config.mark_used("");
   return config;
@@ -101,7 +101,7 @@ class StepRank {
   StepRank(World& world, const Config& config, const ComparedStep& step,
            const std::shared_ptr<torch::nn::Module>& model)
       : step_(step), plugin_(new HybridParallelPlugin(world, config)), booster_(std::unique_ptr<Plugin>(plugin_)) {
-    // Never steps; with it there are gradients.
+    // The optimizer never steps. Without an optimizer there would be no gradients.
     auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(0.1));
     boosted_ = booster_.boost(model, optimizer, step.options.criterion);
     if (step.options.load) step.options.load(boosted_, plugin_->mesh());
@@ -110,7 +110,7 @@ class StepRank {
 
   const StageModule& model() const { return boosted_.model->stage_module(); }
   const ProcessGroupMesh& mesh() const { return plugin_->mesh(); }
-  // Which tokens of the step's sequences this rank computes; absent: all.
+  // The tokens of the step's sequences that this rank computes; absent: all tokens.
   std::optional<OutputComparer::Tokens> tokens() const {
     const SequenceParts* parts = plugin_->sequence_parts(boosted_);
     if (!parts) return std::nullopt;
@@ -118,7 +118,7 @@ class StepRank {
                                   parts->group().rank()};
   }
 
-  // The step's losses. Collective over the world.
+  // Runs the step and returns its losses. Collective over the world.
   StepResult run(nn::OutputObserver& observer) {
     const auto batch = replica_part(make_batch(step_.batch), mesh().size(axis::kData), mesh().coordinate(axis::kData));
     StepResult result = booster_.execute_pipeline(batch, boosted_, {.broadcast_loss = true, .observer = &observer});
@@ -126,7 +126,7 @@ class StepRank {
     return result;
   }
 
-  // Of the i-th held parameter, zero for one that is not trained.
+  // The gradient of the i-th held parameter; zeros if the parameter is not trained.
   torch::Tensor gradient(std::size_t i) const {
     const torch::Tensor& gradient = boosted_.optimizer->gradients().gradient(i);
     return gradient.defined() ? gradient : torch::zeros_like(model().parameters[i].tensor);
@@ -171,7 +171,7 @@ void keep_worst(std::map<std::string, double>& worst, const std::map<std::string
   }
 }
 
-// Compares every held copy of every gradient with its part of the full one.
+// Compares every held copy of every gradient with its part of the full gradient.
 std::map<std::string, double> compare_gradients(const StepRank& rank, const FullStep& full) {
   std::map<std::string, double> differences;
   const auto& parameters = rank.model().parameters;
@@ -191,7 +191,7 @@ std::optional<Failure> run_layout(const Config& config, const ComparedStep& step
     copy_values(full.values, *model);
     StepRank rank(world, world.config(), step, model);
     OutputComparer comparer(rank.model(), full.outputs, rank.mesh()[axis::kTensor], rank.tokens());
-    // Of a step that fails what was compared until then is kept.
+    // If the step fails, the destructor keeps the comparisons made until then.
     struct Merge {
       ~Merge() {
         const std::lock_guard lock(found.mutex);
@@ -217,7 +217,7 @@ LayoutComparison compare_layout(const Config& config, const std::string& layout,
   std::optional<Failure> failure;
   try {
     failure = run_layout(in_layout(config, layout), step, full, found);
-  } catch (const Error& error) {  // the configuration's
+  } catch (const Error& error) {  // from the configuration
     failure = Failure{error.exit_code(), error.what()};
   }
   if (failure) {

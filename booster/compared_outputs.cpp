@@ -17,7 +17,7 @@ namespace {
 
 double finite_or_infinity(double value) { return std::isnan(value) ? std::numeric_limits<double>::infinity() : value; }
 
-// The dim along which two shapes differ, if it is one alone.
+// The dimension in which two shapes differ, if there is exactly one.
 std::optional<std::int64_t> differing_dim(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.dim() != b.dim()) return std::nullopt;
   std::optional<std::int64_t> found;
@@ -29,7 +29,8 @@ std::optional<std::int64_t> differing_dim(const torch::Tensor& a, const torch::T
   return found;
 }
 
-// The output itself, and its samples [first, first + count) of `all` where a dim may be of samples or their tokens.
+// Returns the output itself and its samples [first, first + count) along each of the first two dims that may
+// hold samples or their tokens. `all`: number of samples of the output.
 std::vector<torch::Tensor> of_samples(const torch::Tensor& full, std::int64_t first, std::int64_t count,
                                       std::int64_t all) {
   std::vector<torch::Tensor> candidates{full};
@@ -73,7 +74,7 @@ void NamedOutputs::layer_output(int layer, const torch::Tensor& output) {
 }
 
 void NamedOutputs::model_output(const std::string& name, const torch::Tensor& output) {
-  // What has no samples along a dim is a microbatch's own: a mean, say.
+  // Scalars, such as a mean, are values of a microbatch and cannot be compared with the full batch.
   if (samples_ > 0 && output.defined() && output.dim() > 0) take(name + " (output)", nullptr, output);
 }
 
@@ -90,11 +91,11 @@ void OutputKeeper::take(const std::string& name, const torch::nn::Module*, const
   kept_.samples = samples();
   auto& calls = kept_.outputs[name];
   if (calls.empty()) kept_.order.push_back(name);
-  calls.push_back(output.detach().clone());  // what follows may write into it
+  calls.push_back(output.detach().clone());  // later modules may overwrite the output
 }
 
-// What this rank's tokens of an output [samples, tokens, ...] may be: those of any list of layers that fits, or all,
-// where every rank has made them.
+// Candidates for this rank's tokens of an output [samples, tokens, ...]: the shard of each list of layers
+// with this number of tokens, or all tokens, because modules may also run on full sequences.
 std::vector<torch::Tensor> OutputComparer::of_tokens(const torch::Tensor& full, const torch::Tensor& output) const {
   std::vector<torch::Tensor> parts;
   if (tokens_ && full.dim() > 1)
@@ -105,8 +106,8 @@ std::vector<torch::Tensor> OutputComparer::of_tokens(const torch::Tensor& full, 
   return parts;
 }
 
-// What of `candidate` this rank's output may be. A column-split layer says which columns it has; others partition a dim
-// evenly, or hold a piece that several ranks hold (a key head).
+// Adds the parts of `candidate` that this rank's output may equal. A column-parallel layer states its
+// columns. Other modules partition a dim evenly, or hold a piece that several ranks share (a KV head).
 void OutputComparer::add_parts_like(const torch::Tensor& output, const torch::Tensor& candidate,
                                     const torch::nn::Module* module, std::vector<torch::Tensor>& parts) const {
   if (candidate.sizes() == output.sizes()) parts.push_back(candidate);
@@ -139,7 +140,7 @@ void OutputComparer::take(const std::string& name, const torch::nn::Module* modu
   const auto found = full_.outputs.find(name);
   if (found == full_.outputs.end()) return;
   const torch::NoGradGuard no_grad;
-  // Of several calls the nearest: layouts need not call a module in one order.
+  // Take the call with the smallest difference, because layouts may call a module in a different order.
   std::optional<double> least;
   for (const auto& full : found->second)
     for (const auto& part : parts_like(output, full, module)) {

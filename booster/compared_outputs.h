@@ -1,5 +1,5 @@
-// What modules of one rank's model compute, by name, and what those of a layout's rank are beside it. A rank compares
-// its own outputs while its forward runs; nothing is sent.
+// Records the outputs of the modules of one rank's model, by name, and compares them with the outputs of a
+// rank in another layout. Each rank compares its own outputs during its forward, without communication.
 #pragma once
 
 #include <map>
@@ -13,19 +13,20 @@
 
 namespace gantry {
 
-// The largest difference of an entry; infinity where one is no number. Equal shapes.
+// The largest absolute difference of two entries; infinity if it is NaN. Requires equal shapes.
 double largest_difference(const torch::Tensor& a, const torch::Tensor& b);
 double largest_entry(const torch::Tensor& tensor);
 
-// The outputs of a step on one rank: of one microbatch, the full batch.
+// The outputs of a step on one rank, which runs the full batch as one microbatch.
 struct FullOutputs {
   std::int64_t samples = 0;
-  std::vector<std::string> order;                             // as they were computed first
-  std::map<std::string, std::vector<torch::Tensor>> outputs;  // one for each call
+  std::vector<std::string> order;                             // in the order of their first computation
+  std::map<std::string, std::vector<torch::Tensor>> outputs;  // one per call
   std::map<std::string, std::vector<std::string>> losses;     // added losses, with the layers that add them
 };
 
-// Gives outputs their names: a module's path, "<list>.<index>" of a layer, "<name> (output)".
+// Names outputs: the path of a module, "<list>.<index>" for a layer, "<name> (output)" for an output of the
+// model.
 class NamedOutputs : public nn::OutputObserver {
  public:
   explicit NamedOutputs(const StageModule& model);
@@ -45,7 +46,7 @@ class NamedOutputs : public nn::OutputObserver {
  private:
   std::map<const torch::nn::Module*, std::string> paths_;
   const StageModule& model_;
-  std::int64_t first_ = 0, samples_ = 0;  // 0 samples: no forward runs
+  std::int64_t first_ = 0, samples_ = 0;  // 0 samples: no forward is running
 };
 
 // Keeps the outputs of one rank.
@@ -61,7 +62,7 @@ class OutputKeeper final : public NamedOutputs {
   FullOutputs& kept_;
 };
 
-// Compares a rank's outputs with the parts of the full ones that they should be.
+// Compares the outputs of a rank with the corresponding parts of the full outputs.
 class OutputComparer final : public NamedOutputs {
  public:
   // For sequences that are sharded over ranks: the shard of each list of layers, and this rank.
@@ -74,7 +75,7 @@ class OutputComparer final : public NamedOutputs {
                  const std::optional<Tokens>& tokens)
       : NamedOutputs(model), full_(full), tensor_group_(tensor_group), tokens_(tokens) {}
 
-  // The largest difference of each output that could be compared; 0 for one whose shape fits no part.
+  // The largest difference of each compared output; 0 if its shape fits no part of the full output.
   const std::map<std::string, double>& differences() const { return differences_; }
 
  protected:

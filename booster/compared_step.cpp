@@ -20,7 +20,7 @@ LayoutDifference difference_of(const std::string& name, double largest, const to
           .reference = reference.to(torch::kFloat64).norm().item<double>()};
 }
 
-// Whether a difference is more than rounding, compared with tensors whose largest entry is `scale`.
+// Decides whether a difference is more than rounding, relative to tensors whose largest entry is `scale`.
 class Judge {
  public:
   Judge(double tolerance, double scale) : tolerance_(tolerance), floor_(scale / 1000) {}
@@ -74,7 +74,7 @@ void judge_outputs(const FullStep& full, const LayoutStep& found, double toleran
   for (const auto& [name, calls] : full.outputs.outputs)
     for (const auto& output : calls) scale = std::max(scale, largest_entry(output));
   const Judge judge(tolerance, scale);
-  std::optional<LayoutDifference> first_absent;  // before the first that differs
+  std::optional<LayoutDifference> first_absent;  // before the first output that differs
   for (const auto& name : full.outputs.order) {
     const torch::Tensor& output = full.outputs.outputs.at(name).front();
     const auto difference = found.outputs.find(name);

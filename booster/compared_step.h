@@ -10,7 +10,7 @@
 
 namespace gantry {
 
-// The numbers of the step on one rank.
+// The results of the step on one rank.
 struct FullStep {
   TensorDict values;  // initial values of the model, if it is not deferred
   FullOutputs outputs;
@@ -19,14 +19,15 @@ struct FullStep {
   std::map<std::string, double> added_losses;
 };
 
-// The largest differences from it on any rank of a layout. The mutex guards the others until the ranks have ended.
+// The largest differences from FullStep on any rank of a layout. The mutex guards the other members until the
+// ranks have ended.
 struct LayoutStep {
   std::mutex mutex;
   std::map<std::string, double> outputs, gradients, added_losses;
   double loss = 0;
 };
 
-// Add what differs to `comparison`, with the tolerance of CompareOptions.
+// Add the differences to `comparison`, with the tolerance of CompareOptions.
 void judge_losses(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison);
 void judge_gradients(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison);
 void judge_outputs(const FullStep& full, const LayoutStep& found, double tolerance, LayoutComparison& comparison);

@@ -1,4 +1,4 @@
-// What a comparison of layouts says, as text and as an exit code.
+// Text and exit code of a comparison of layouts.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>

@@ -98,8 +98,8 @@ Resharding prepare_resharding(const std::string& checkpoint, const std::vector<s
   Config config = resharded_config(*manifest, catalog.path(), overrides);
   load_libraries(config);
   policies().at(manifest->policy);
-  // The model is that of the checkpoint. The source of the run's initial weights does not matter, except for the parts
-  // of a model that are not in the checkpoint, which an export reads there.
+  // The model is that of the checkpoint. The source of the run's initial weights does not matter, except for
+  // parts of a model that are not in the checkpoint, which an export reads from this source.
   const auto& family = models::families().at(manifest->policy);
   config.model = {.policy = manifest->policy,
                   .path = family.other_parts.empty() ? "" : config.model.path,

@@ -20,7 +20,8 @@ std::optional<models::VisionSpec> vision_of(const Config& config) {
   return spec ? spec->vision : std::nullopt;
 }
 
-// The images of all samples one after the other become entries with the samples first.
+// Collates samples. The images of all samples are concatenated, and their entries get a leading dimension of
+// samples.
 TensorDict batch_with_images(std::vector<TensorDict> samples, const std::vector<SampleEntry>& entries,
                              const models::VisionSpec& vision) {
   TensorDict batch;

@@ -11,9 +11,10 @@
 
 namespace gantry {
 
-// The rules of jsonl lines for a model of a family, with the reader of its images. There is none, but a reason, if the
-// model has no image encoder, or if neither model.path nor the directory of the tokenizer has the configuration of an
-// image processor. `data`: with the tokenizer. Throws InputError for a configuration that is not supported.
+// The rules of jsonl lines for a model of a family, with the reader of its images. Without a reader, but with
+// a reason, if the model has no image encoder, or if neither model.path nor the directory of the tokenizer
+// has the configuration of an image processor. `data`: with the tokenizer. Throws InputError for a
+// configuration that is not supported.
 LineRules chat_rules(const Config& config, const DataConfig& data);
 
 // Makes batches of samples with `entries` and images for SampleSource::collate, for a model with an image encoder.

@@ -24,7 +24,7 @@ using nlohmann::json;
 
 constexpr const char* kImages = "pixel_values";
 
-// The keys of the file and of model.config together.
+// The keys of the file, overridden by those of model.config.
 json keys_of(const Config& config) {
   json keys = config.model.path.empty() ? json::object() : read_model_config(config.model.path);
   models::override_keys(keys, model_json(config));

@@ -15,7 +15,7 @@ bool has_image_encoder(const nlohmann::json& keys);
 // set it. Other models are returned unchanged.
 Config with_image_encoder(Config config);
 
-// True if a safetensors file has an entry of images.
+// True if a safetensors file has an entry with images.
 bool has_images(const std::string& path);
 
 // True if the training data have images for a model that also reads text: a file of tensors with pixel_values, or JSON

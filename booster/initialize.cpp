@@ -30,7 +30,7 @@ int size_in(const nlohmann::json& section, const std::string& key, const std::st
   return value.get<int>();
 }
 
-// OSLO's keys as Gantry's. `//` comments are allowed, as its examples have them.
+// Converts OSLO's keys to Gantry's. `//` comments are allowed, because OSLO's examples contain them.
 Config from_oslo(const nlohmann::json& keys, const std::string& path) {
   const auto& section = keys[kOsloSection];
   if (keys.size() != 1 || !section.is_object() || section.empty())
@@ -50,7 +50,7 @@ Config read(const std::string& path) {
   const std::string text = text_of(path);
   const auto parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   if (parsed.is_object() && parsed.contains(kOsloSection)) return from_oslo(parsed, path);
-  // Gantry's own files name a model; here the caller has it.
+  // A configuration file must name a model, but here the caller passes the model.
   Config config = Config::parse(text, path, {"model.policy=initialized"});
   config.model.policy.clear();
   return config;

@@ -20,7 +20,8 @@ namespace {
 constexpr int kRounds = 9;
 constexpr double kRoundSeconds =
     0.02;  // several quick calls form a round, so that a round is longer than the resolution of the clock
-constexpr double kLongestSeries = 0.5;  // seconds; no larger products are measured after a longer series
+// Larger matrix multiplications are not measured after a series of this length.
+constexpr double kLongestSeries = 0.5;
 
 void await_device(const torch::Device& device) {
   if (device.is_cpu()) return;

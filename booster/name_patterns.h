@@ -1,4 +1,4 @@
-// Patterns of one key of the configuration, each of which has to be of use.
+// Patterns of one key of the configuration, each of which must match a parameter.
 #pragma once
 
 #include <set>
@@ -9,19 +9,19 @@ namespace gantry {
 
 class NamePatterns {
  public:
-  // `key`: for messages. The patterns must outlive it; "*" in them is any text.
+  // `key` is used in messages. The patterns must outlive this object. "*" in a pattern matches any text.
   NamePatterns(std::string key, const std::vector<std::string>& patterns)
       : key_(std::move(key)), patterns_(patterns), used_(patterns.size()) {}
-  // Whether any of them is the parameter's.
+  // Whether any pattern matches the parameter.
   bool match(const std::string& name);
-  // ConfigError for one that was no parameter's, naming the nearest that there is.
+  // Throws ConfigError for a pattern that matched no parameter; the error suggests the most similar name.
   void check_use() const;
 
  private:
   std::string key_;
   const std::vector<std::string>& patterns_;
   std::vector<bool> used_;
-  std::set<std::string> names_;  // that were asked for
+  std::set<std::string> names_;  // names passed to match()
 };
 
 }  // namespace gantry

@@ -12,7 +12,7 @@ namespace gantry {
 
 void load_plugin_library(const char* path) {
   const std::string where = std::string("libraries: ") + path;
-  // Local: two libraries may have classes of one name.
+  // Local symbols, because two libraries may have classes with the same name.
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library)
     throw ConfigError({where, dlerror(), "a shared library that registers policies",
@@ -26,7 +26,8 @@ void load_plugin_library(const char* path) {
     throw ConfigError({where, std::string("the library was built for ") + plugin->built_for, kBuiltFor,
                        "build it again against this Gantry and its LibTorch"});
   static std::mutex mutex;
-  static std::set<const PluginLibrary*> added;  // one path twice, or two paths of one file
+  // The same path may be given twice, and two paths may name one file.
+  static std::set<const PluginLibrary*> added;
   const std::lock_guard lock(mutex);
   if (added.insert(plugin).second) plugin->add();
 }

@@ -55,7 +55,7 @@ void add_noise(torch::nn::Module& model, const Config& config) {
   decoder->add_embedding_noise(config.train.neftune_alpha);
 }
 
-// The second name would be found out by the export of the first checkpoint.
+// Without this check, a second name of a parameter would be found only by the export of the first checkpoint.
 void refuse_tied_names(const models::ModelFamily& family, const nlohmann::json& keys, const torch::nn::Module& model,
                        const std::string& name) {
   std::map<std::string, const void*> parameters;
@@ -139,13 +139,14 @@ LrSchedule build_lr_schedule(const Config& config) {
 
 namespace {
 
-// The base's tensors alone: adapters are in no file of the base.
+// Removes adapters, because the files of the base do not contain them.
 std::vector<HeldTensor> without_adapters(std::vector<HeldTensor> held) {
   std::erase_if(held, [](const HeldTensor& one) { return is_adapter(one.placement.name); });
   return held;
 }
 
-// Tells where the model differs from config.json, and which tensors of the files are not used.
+// Warns about differences between the model and config.json, and about tensors of the files that are not
+// used.
 void say_how_files_were_read(const Config& config, const LoadedModel& found) {
   const auto& family = models::families().at(config.model.policy);
   const auto ties = compare_tied_tensors(config.model.path, family, read_model_config(config.model.path));
@@ -174,7 +175,7 @@ void load_configured_adapter(const Config& config, const StageModule& module, co
                family ? family->other_parts : std::vector<std::string>());
 }
 
-// Values that start from the weights of the base need a base with values.
+// Adapters that start from the weights of the base need a base with values.
 void require_starts(torch::nn::Module& model, const LoraConfig& lora) {
   for (const auto& item : model.named_modules()) {
     const auto* layer = dynamic_cast<const nn::LinearImpl*>(item.value().get());

@@ -28,7 +28,8 @@ void require_context(const Config& config, const DataConfig& data) {
                        fmt::format("at most {}", context), "shorten it, or give the model more positions"});
 }
 
-// Samples that a safetensors file has ready. It must have the entries that the family reads and is trained on.
+// Reads prepared samples from a safetensors file. It must have the entries that the family reads and is
+// trained on.
 SampleSource tensors_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
   SampleSource source = sample_source(data, vocabulary_of(config), key);
   std::vector<std::string> needed, names;
@@ -55,8 +56,8 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
   return source;
 }
 
-// Pictures in folders, as the model wants them: its processor's settings, or those in the directory of the training
-// data.
+// Reads images in directories, with the settings of the model's image processor, or those in the directory of
+// the training data.
 SampleSource images_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
   if (task != "images")
     throw ConfigError({"data.format", "images do not fit a model that is trained on " + task,
@@ -75,7 +76,8 @@ SampleSource images_of(const Config& config, const DataConfig& data, const std::
                       key);
 }
 
-// data.objective: how rows and labels are made. Without the key, as the model's head and the format require.
+// data.objective: the way in which inputs and labels are made. Without the key it follows from the model's
+// head and the format.
 enum class Objective { kCausal, kMasked, kLabels };
 
 std::string name_of(Objective objective) {
@@ -94,7 +96,7 @@ Objective fitting_objective(const DataConfig& data, const std::string& task, con
 void require_objective(const Config& config, const DataConfig& data, const std::string& task) {
   const auto* family = family_or_null(config);
   const Objective fitting = fitting_objective(data, task, family);
-  // A model of the program's own may read both directions.
+  // A custom model may be bidirectional.
   const bool may_be_masked = !family && fitting == Objective::kCausal && data.objective == "mlm";
   if (!data.objective.empty() && data.objective != name_of(fitting) && !may_be_masked)
     throw ConfigError(
@@ -109,7 +111,7 @@ void require_objective(const Config& config, const DataConfig& data, const std::
                        "mlm, which masks tokens", "set data.objective: mlm"});
 }
 
-// Text, tokens or Megatron's files with masked tokens.
+// Reads text, tokens or Megatron's files, and masks tokens.
 SampleSource masked_of(const Config& config, DataConfig data, const std::string& key) {
   if (data.format == "jsonl")
     throw ConfigError({"data.objective", "mlm does not read jsonl", "text, tokens or megatron",
@@ -139,7 +141,7 @@ void refuse_keys_of_texts(const DataConfig& data) {
           {key, "the key has no effect on lines with a text and its label", "data without labels", "remove the key"});
 }
 
-// JSON lines with a text and its label.
+// Reads JSON lines with a text and its label.
 SampleSource labelled_of(const Config& config, const DataConfig& data, const std::string& key) {
   const auto* family = family_or_null(config);
   const nlohmann::json keys = family->hugging_face_config(model_json(config));
@@ -169,7 +171,8 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
   return {.entries = labelled_entries(rules), .sequence_length = data.sequence_length, .open = open};
 }
 
-// The configured samples, for this model. Refuses what can be refused without opening a file.
+// Returns the configured samples for this model. Throws for all faults that can be found without opening a
+// file.
 SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
   const auto* family = family_or_null(config);
   const auto vocabulary = vocabulary_of(config);

@@ -1,4 +1,4 @@
-// The configured optimizer: its kind, and which parameters have values of their own.
+// The configured optimizer: its class, and the parameters with options of their own.
 #include <algorithm>
 #include <fmt/format.h>
 #include <regex>
@@ -22,17 +22,18 @@ namespace {
 
 struct GroupValues {
   double lr = 0, weight_decay = 0;
-  bool is_by_adamw = false;  // in place of the optimizer that optimizer.name chooses
+  bool is_by_adamw = false;  // AdamW replaces the optimizer of optimizer.name
   auto operator<=>(const GroupValues&) const = default;
 };
 
-// "h.3.mlp.up.weight" of two dims or more; embeddings, heads, norms and biases are none.
+// True for a parameter like "h.3.mlp.up.weight" with at least two dims; false for embeddings, heads, norms
+// and biases.
 bool is_matrix_of_layer(const std::string& name, const torch::Tensor& parameter) {
   static const std::regex kNumberedPart("(^|.*\\.)[0-9]+\\..*");
   return parameter.dim() >= 2 && std::regex_match(name, kNumberedPart);
 }
 
-// Muon updates the matrices of layers. The averages of small parameters would gain nothing from 8 bits.
+// Muon updates only the matrices of layers. The averages of small parameters would gain nothing from 8 bits.
 bool is_by_adamw(const std::string& optimizer, const std::string& name, const torch::Tensor& parameter) {
   if (optimizer == "muon") return !is_matrix_of_layer(name, parameter);
   return optimizer == "adamw8bit" && (parameter.dim() < 2 || parameter.numel() < kSmallestAdamW8bit);
@@ -43,8 +44,8 @@ bool is_behind_adapter(const std::string& name) {
   return name.ends_with(kAdapterB) || name.ends_with(kStackAdapterB) || name.ends_with(kAdapterMagnitude);
 }
 
-// Every parameter's values: those of the first group that matches it. A parameter that matches no_decay has no weight
-// decay, unless its group sets one. The first name of a tied parameter is used.
+// The options of every parameter: those of the first group that matches it. A parameter that matches no_decay
+// has no weight decay, unless its group sets one. The first name of a tied parameter is used.
 std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const Config& config,
                                                                         const torch::nn::Module& model) {
   const OptimizerConfig& settings = config.optimizer;

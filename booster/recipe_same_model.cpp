@@ -24,7 +24,7 @@ json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) 
                          "the keys of this model", kRemedy});
 }
 
-// The values of the base are others in other codes.
+// A base with another quantisation has other values.
 void require_same_base(const CheckpointInfo& info, const ModelConfig& mine) {
   const ModelConfig theirs = Config::parse_written(info.config_text, info.path).model;
   const auto kind = [](const ModelConfig& model) {
@@ -36,7 +36,7 @@ void require_same_base(const CheckpointInfo& info, const ModelConfig& mine) {
                            kind(mine) + ", as in this run", "use the checkpoint's model.quantize"});
 }
 
-// Adapters of another rank have other shapes; those of another scale have the same.
+// A different rank would change the shapes, but a different scale would not be noticed from them.
 void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
   const LoraConfig theirs = Config::parse_written(info.config_text, info.path).lora;
   if (theirs.is_on() != mine.is_on())
@@ -77,9 +77,10 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
     require_same_adapters(info, config.lora);
     require_same_base(info, config.model);
   }
-  // A program of one's own may save without keys; `gantry train` without them means the family's defaults.
+  // A custom program may save without these keys. `gantry train` without them uses the family's defaults.
   if (info.model_config.empty() && info.config_text.empty()) return;
-  if (!models::families().contains(config.model.policy)) return;  // the program's own, whose keys it knows itself
+  // A policy of the program, which checks its own keys.
+  if (!models::families().contains(config.model.policy)) return;
   const auto& family = models::families().at(config.model.policy);
   const std::string text = config.model.config_json;
   const json stored = stored_keys(info, family),

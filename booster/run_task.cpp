@@ -13,7 +13,7 @@
 namespace gantry {
 namespace {
 
-// True if the labels of the data are numbers for each class, or lists of classes.
+// True if the labels of the data are one number per class, or lists of classes.
 bool has_real_labels(const DataConfig& data) {
   if (data.format == "jsonl") return has_label_lists(files_of_data(data));
   const std::string& path = data.sources.empty() ? data.path : data.sources.front().path;

@@ -1,4 +1,4 @@
-// The model of a configuration, as data sets and losses need it.
+// Properties of a configuration's model that data sets and losses need.
 #pragma once
 
 #include <cstdint>

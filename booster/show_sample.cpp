@@ -36,7 +36,7 @@ ShownSample with_texts(ShownSample sample) {
   return sample;
 }
 
-// Without texts.
+// Returns the sample without its texts.
 ShownSample sample_of(const Config& config, const std::string& place, std::int64_t row) {
   const auto datasets = build_samples(config).open(no_progress);
   const Dataset& data = *datasets.front().dataset;
@@ -60,7 +60,7 @@ std::string excerpt(const ShownSample& sample, std::ptrdiff_t token) {
   constexpr std::ptrdiff_t kBefore = 12, kTokens = 40;
   const auto count = static_cast<std::ptrdiff_t>(sample.tokens.size());
   const std::ptrdiff_t first = std::max<std::ptrdiff_t>(0, token - kBefore), last = std::min(count, first + kTokens);
-  TokenIds part;  // equal in is_trained; decoded together
+  TokenIds part;  // tokens with the same is_trained, decoded together
   bool is_trained = false;
   const auto tokenizer = load_tokenizer(sample.tokenizer);
   std::string text = first > 0 ? "..." : "";

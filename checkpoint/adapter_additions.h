@@ -1,5 +1,5 @@
-// The products of an adapter's factors, by the tensors of the base that they are added to, and the rows that replace
-// those of an embedding.
+// The products of an adapter's factors, by the base tensors to which they are added, and the rows that
+// replace rows of an embedding.
 #pragma once
 
 #include <map>

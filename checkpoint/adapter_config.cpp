@@ -46,7 +46,7 @@ json adapter_config_json(const LoraConfig& lora, const std::string& base, const 
                {"task_type", model.task.empty() ? json(nullptr) : json(model.task)},
                {"use_dora", lora.use_dora},
                {"use_rslora", lora.rslora}};
-  // Whole numbers as PEFT has them.
+  // PEFT writes a whole number as an integer.
   if (lora.alpha == static_cast<double>(static_cast<std::int64_t>(lora.alpha)))
     keys["lora_alpha"] = static_cast<std::int64_t>(lora.alpha);
   return keys;

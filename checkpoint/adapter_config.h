@@ -1,4 +1,4 @@
-// adapter_config.json, written as PEFT writes it.
+// Writes adapter_config.json in PEFT's format.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@
 
 namespace gantry {
 
-// What a model's adapters say beside the configuration.
+// Properties of a model's adapters that are not in the configuration.
 struct AdaptedModel {
   std::vector<std::string> layers;      // the paths of all adapted layers, for all-linear
   std::vector<std::string> parameters;  // which of target_modules are PEFT's target_parameters
@@ -20,11 +20,12 @@ struct AdaptedModel {
 };
 nlohmann::json adapter_config_json(const LoraConfig& lora, const std::string& base, const AdaptedModel& model);
 
-// Throws InputError unless the adapter's tensors are exactly the trained ones of a model. `path`: of the file.
+// Throws InputError unless the adapter's tensors are exactly the trained tensors of a model. `path`: the
+// adapter's file.
 void check_adapter_names(const std::vector<std::string>& stored, const std::vector<models::TensorName>& trained,
                          const std::string& path, const std::vector<std::string>& other_parts);
 
-// Whether a tensor of an adapter's file is the base's table beside the adapter of an embedding.
+// Whether a tensor of an adapter file is the base table that PEFT stores with the adapter of an embedding.
 bool is_base_table(const std::string& stored);
 
 }  // namespace gantry

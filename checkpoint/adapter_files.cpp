@@ -36,7 +36,8 @@ std::vector<std::string> model_names(const Manifest& manifest) {
   return names;
 }
 
-// A stack's factors are read whole: in files an expert's lie apart.
+// Factors of a stack of experts are read in full, because the factor of one expert is not contiguous in the
+// file.
 torch::Tensor read_factor(const SafetensorsFile& file, const models::TensorName& name, const Placement& placement,
                           const Coordinates& coordinates) {
   if (!is_stack_adapter(name.name)) return read_held(file, name.hugging_face, name.transposed, placement, coordinates);
@@ -58,8 +59,8 @@ std::string task_type(const models::ModelFamily& family, const json& config) {
   return is_pair ? "SEQ_2_SEQ_LM" : "";
 }
 
-// PEFT saves every module whose path ends with an entry, also in the middle of a word: "norm" is "input_layernorm" too.
-// Where that would be more than is trained, the paths stand in the entry's place.
+// PEFT saves every module whose path ends with an entry, even in the middle of a word: "norm" also matches
+// "input_layernorm". If an entry would match modules that are not trained, it is replaced by the full paths.
 std::vector<std::string> saved_as_peft_reads(const LoraConfig& lora, const std::vector<models::TensorName>& names) {
   std::set<std::string> paths;
   for (const auto& name : names)

@@ -30,10 +30,10 @@ namespace {
 
 using nlohmann::json;
 
-// What the adapter makes of one of the base's tensors.
+// Merges an adapter into the tensors of its base.
 class Merge {
  public:
-  // `type`: of the result; unset: the base's.
+  // `type`: type of the result; unset: the base's type.
   Merge(StoredAdapter adapter, const std::string& family, const json& config,
         const std::vector<models::TensorName>& names, std::optional<torch::ScalarType> type)
       : adapter_(std::move(adapter)), additions_(adapter_, family, config, names), type_(type) {}
@@ -42,7 +42,7 @@ class Merge {
 
   bool changes(const std::string& name) const { return adapter_.tensors.contains(name) || additions_.find(name); }
 
-  // Refuses shapes that don't fit, before anything is written.
+  // Throws for shapes that do not fit, before anything is written.
   void use(const std::string& name, const std::vector<std::int64_t>& shape) {
     if (const auto full = adapter_.tensors.find(name); full != adapter_.tensors.end()) {
       require_shape(name, full->second.sizes().vec(), shape);
@@ -99,7 +99,7 @@ class Merge {
     return {a->second, b->second};
   }
 
-  // Another base may have fewer rows.
+  // Another base may have fewer rows than the adapter's token ids need.
   void use_tokens(const Addition& addition, const std::vector<std::int64_t>& shape) {
     const std::string name = addition.path + kStoredTokens;
     const auto& tokens = adapter_.lora.trainable_token_indices;
@@ -126,7 +126,8 @@ class Merge {
     return found->second;
   }
 
-  // DoRA's weight, whose rows of zeros stay zeros. A part that files store apart has complete rows of the full weight.
+  // DoRA's weight, in which rows of zeros stay zeros. A part that files store separately consists of complete
+  // rows of the full weight.
   torch::Tensor with_magnitudes(const torch::Tensor& sum, const Addition& addition) const {
     torch::Tensor own = magnitudes(addition).to(sum.scalar_type());
     if (addition.shards) {
@@ -145,7 +146,7 @@ class Merge {
     if (addition.experts > 0) {
       a = models::from_stored_factor(kStackAdapterA, a, addition.experts);
       b = models::from_stored_factor(kStackAdapterB, b, addition.experts);
-      if (addition.shards) {  // one expert's is enough
+      if (addition.shards) {  // the factors of one expert are enough
         const Range own = addition.shards->front().ranges.front();
         a = a.narrow(0, own.begin, own.size());
         b = b.narrow(0, own.begin, own.size());
@@ -175,7 +176,7 @@ class Merge {
   std::set<std::string> used_;
 };
 
-// The names of an adapter's tensors for this model, as they are when it is trained.
+// The names of an adapter's tensors for this model, as in training.
 std::vector<models::TensorName> trained_of(const LoraConfig& lora, const std::string& family, const json& keys,
                                            const std::vector<models::TensorName>& names) {
   const DeferredInit deferred;
@@ -190,8 +191,8 @@ std::vector<models::TensorName> trained_of(const LoraConfig& lora, const std::st
   return models::trained_names(parameters, lora, names);
 }
 
-// The keys of the merged model. A table that the adapter changes is no longer the output layer's, which gets a tensor
-// of its own, and the same holds for a changed output layer.
+// The keys of the merged model. If the adapter changes a tied embedding table or its output layer, the output
+// layer gets a separate tensor.
 json keys_of_merged(const StoredAdapter& adapter, const models::ModelFamily& family, json keys) {
   const auto tied = family.tied_tensors ? family.tied_tensors(keys) : std::vector<models::TiedTensor>();
   const auto changes = [&](const models::TiedTensor& one) {
@@ -216,7 +217,7 @@ class MergedTensors {
           {place.name, place.shape(), place.type(), [model = model_, place] { return place.file->read(place.name); }});
   }
 
-  // Adds a tensor that the base has under the name of another one.
+  // Adds a tensor that the base stores under the name of another tensor.
   void add_untied(const std::string& name, const std::string& table) {
     if (!model_->contains(name)) add(name, name, table);
   }

@@ -31,7 +31,7 @@ class LayersOfBase {
     for (const auto& form : forms_of(model_, family, keys)) forms_[form.name] = form;
   }
 
-  // In full, in this type.
+  // Returns the full weight in this type.
   torch::Tensor weight(const std::string& layer, const Shape& shape, torch::ScalarType type) const {
     return full_weight(model_, form(layer), shape, type);
   }
@@ -72,7 +72,7 @@ class AdapterStarts {
     for (const auto& tensor : held) held_[tensor.placement.name] = &tensor;
   }
 
-  // Returns the bytes that were read.
+  // Returns the number of bytes that were read.
   std::uint64_t load(const HeldTensor& tensor) {
     const std::string& name = tensor.placement.name;
     const std::string layer = adapted_layer(name);
@@ -172,7 +172,7 @@ struct OriginalBase::Parts {
   LayersOfBase base;
   const Manifest& manifest;
   LoraConfig lora;
-  std::string layer = {};  // the last one, whose factors these are
+  std::string layer = {};  // the last layer that was read, whose factors these are
   PrincipalFactors factors = {};
 };
 

@@ -10,12 +10,12 @@
 
 namespace gantry {
 
-// The names of the family's tensors, in the form that the files have.
+// The names of the family's tensors in the form that the files use.
 std::vector<models::TensorName> forms_of(const StoredModel& model, const models::ModelFamily& family,
                                          const nlohmann::json& keys);
 bool is_stored(const StoredModel& model, const models::TensorName& form);
 
-// The full weight, of this shape and type.
+// Returns the full weight with this shape and type.
 torch::Tensor full_weight(const StoredModel& model, const models::TensorName& form, const Shape& shape,
                           torch::ScalarType type);
 

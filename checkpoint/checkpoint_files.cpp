@@ -25,7 +25,7 @@ void CheckpointFiles::read_into(const ManifestTensor& tensor, const torch::Tenso
 }
 
 torch::Tensor CheckpointFiles::read(const ManifestTensor& tensor) {
-  // Opened before memory is asked for: what the manifest claims is compared with what the files hold.
+  // Open the files before allocating memory: opening compares the sizes in the manifest with the files.
   for (const auto& slice : tensor.slices) open(slice.file);
   torch::Tensor full = torch::empty(tensor.shape, scalar_type_of(*tensor.type, tensor.key()));
   read_into(tensor, full, full_slice(tensor.shape));

@@ -1,4 +1,4 @@
-// The files of a checkpoint, opened when first read, and parts of global tensors out of them.
+// The files of a checkpoint, which are opened at the first read, and parts of global tensors from them.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@ namespace gantry {
 
 class CheckpointFiles {
  public:
-  // Hashes are the caller's to check first. `manifest` must outlive this; without one the files are not compared with
-  // it, and their faults are InputErrors.
+  // The caller must check hashes first. `manifest` must outlive this object. Without a manifest, the files
+  // are not compared with it, and their faults are InputErrors.
   explicit CheckpointFiles(std::string folder, const Manifest* manifest = nullptr)
       : folder_(std::move(folder)), manifest_(manifest) {}
 
-  // Fills `target`, which holds `wanted` of the tensor. CheckpointError for a file that does not hold what the manifest
-  // says.
+  // Fills `target`, which holds the part `wanted` of the tensor. Throws CheckpointError if a file does not
+  // contain what its manifest lists.
   void read_into(const ManifestTensor& tensor, const torch::Tensor& target, const Slice& wanted);
-  torch::Tensor read(const ManifestTensor& tensor);  // whole
+  torch::Tensor read(const ManifestTensor& tensor);  // reads the full tensor
 
  private:
-  const SafetensorsFile& open(const std::string& name);  // holds until the next call
+  const SafetensorsFile& open(const std::string& name);  // valid until the next call
 
   std::string folder_;
   const Manifest* manifest_;

@@ -18,13 +18,13 @@ namespace {
 
 using StallClock = std::chrono::steady_clock;
 
-// Tells the other ranks how far this one is until all of them are done, on a thread of its own.
+// Exchanges the progress of this rank with the other ranks on a separate thread, until all of them are done.
 class Teller {
  public:
   Teller(ProcessGroup& group, const DiskLimits& limits, const DiskProgress& progress)
       : group_(group), limits_(limits), progress_(progress), thread_([this] { run(); }) {}
 
-  // This rank is done, or has failed. Throws what the other ranks' words came to.
+  // Call it when this rank is done or has failed. Throws the error of the exchange.
   void finish(bool failed) {
     {
       const std::lock_guard lock(mutex_);
@@ -37,7 +37,7 @@ class Teller {
 
  private:
   void run() {
-    const at::DisableRecordFunctionGuard unseen;  // by profiles
+    const at::DisableRecordFunctionGuard unseen;  // not part of profiles
     try {
       while (tell()) {
       }
@@ -46,7 +46,8 @@ class Teller {
     }
   }
 
-  // False when all ranks are done, or this one has failed: the others hear of that when it ends the job.
+  // Returns false if all ranks are done, or if this rank has failed. The other ranks notice a failure when it
+  // ends the job.
   bool tell() {
     bool done = false;
     {
@@ -83,7 +84,7 @@ class Teller {
   double amount_ = 0;
   StallClock::time_point moved_ = StallClock::now();
   std::exception_ptr fault_;
-  std::thread thread_;  // last: it uses what stands above
+  std::thread thread_;  // last, because it uses the members above
 };
 
 }  // namespace

@@ -11,8 +11,9 @@ namespace gantry {
 // Names of the tensors that belong to the module of a weight.
 inline constexpr const char *kEightBitScales = ".SCB", *kEightBitFormat = ".weight_format";
 
-// A weight [rows, columns]: int8 codes, of which 127 stands for the scale of the row. `format`: a number; 0 means that
-// the codes are in the order of the weight. Throws InputError if the tensors have other types or shapes.
+// A weight [rows, columns]: int8 codes, where 127 represents the scale of the row. `format`: a number; 0
+// means that the codes are in the order of the weight. Throws InputError if the tensors have other types or
+// shapes.
 std::unique_ptr<EncodedTensor> eight_bit_tensor(TensorPlace codes, TensorPlace scales,
                                                 const std::optional<TensorPlace>& format);
 

@@ -1,5 +1,5 @@
-// A weight that files store in fewer bits, together with scales. It is decoded in pieces, so that never all of it is in
-// memory twice.
+// A weight that files store in fewer bits, together with scales. It is decoded in pieces, so that memory
+// never holds it twice in full.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,8 @@ class EncodedTensor {
 
 // Throws InputError if a tensor has another shape.
 void check_stored_shape(const TensorPlace& place, const std::string& name, const Shape& expected);
-// Throws InputError if a tensor does not have real numbers, but for example codes of an unknown encoding.
+// Throws InputError if the elements of a tensor are not real numbers, for example codes of an unknown
+// encoding.
 void check_stored_real(const TensorPlace& place, const std::string& name);
 
 }  // namespace gantry

@@ -47,7 +47,8 @@ void write_file(const std::string& path, const std::string& text, FileSystem& fi
   file.finish();
 }
 
-// In order, each as full as it may be; a tensor that is larger alone has a shard of its own.
+// Deals the tensors in order to shards that are as full as the limit allows. A larger tensor has its own
+// shard.
 std::vector<Shard> deal_shards(const std::vector<ExportTensor>& tensors, const ExportOptions& options) {
   std::vector<Shard> shards(1);
   for (const auto& tensor : tensors) {
@@ -56,7 +57,8 @@ std::vector<Shard> deal_shards(const std::vector<ExportTensor>& tensors, const E
     shards.back().tensors.push_back(&tensor);
     shards.back().bytes += bytes;
   }
-  // Wide types first, then by name, as Hugging Face's library writes them: what was not trained gives the same bytes.
+  // Wide types first, then by name, like Hugging Face's library: an untrained model then has the same bytes
+  // as its source.
   for (auto& shard : shards)
     std::sort(shard.tensors.begin(), shard.tensors.end(), [&](const ExportTensor* left, const ExportTensor* right) {
       const auto size = [&](const ExportTensor* tensor) { return c10::elementSize(type_of(*tensor, options)); };
@@ -66,7 +68,7 @@ std::vector<Shard> deal_shards(const std::vector<ExportTensor>& tensors, const E
   return shards;
 }
 
-// A reader would take what is left of the other form.
+// A reader would load the remaining files of the other form.
 void refuse_other_form(const std::string& directory, bool sharded) {
   const std::string other = directory + "/" + (sharded ? kModelFile : kModelIndex);
   if (path_exists(other))
@@ -74,7 +76,7 @@ void refuse_other_form(const std::string& directory, bool sharded) {
                       "remove it, or choose another directory"});
 }
 
-// Of a type that ends earlier: float16 at 65504.
+// Throws if a narrower type turns finite values into infinities; float16, for example, ends at 65504.
 void refuse_new_infinities(const ExportTensor& tensor, const torch::Tensor& held, const torch::Tensor& values) {
   if (values.scalar_type() == held.scalar_type() || !values.is_floating_point()) return;
   if (!torch::isinf(values).logical_and(torch::isfinite(held.to(values.device()))).any().item<bool>()) return;
@@ -122,7 +124,8 @@ void write_shards(const StagedFiles& staged, const std::vector<Shard>& shards, c
   write_file(staged.path(kModelIndex), index.dump(2) + "\n", files_of(options));
 }
 
-// The type of most of the bytes: norms and expert biases may have a wider one. Scales of codes have their own.
+// The type of most of the bytes, because norms and expert biases may have a wider type. Scales of codes keep
+// their type and do not count.
 torch::ScalarType prevailing_type(const std::vector<ExportTensor>& tensors, const ExportOptions& options) {
   std::map<torch::ScalarType, std::uint64_t> bytes;
   for (const auto& tensor : tensors)
@@ -133,7 +136,8 @@ torch::ScalarType prevailing_type(const std::vector<ExportTensor>& tensors, cons
   return most == bytes.end() ? type_of(tensors.front(), options) : most->first;
 }
 
-// Checks every file, and gives the options for writing what follows: progress is that of reading and writing together.
+// Checks every file and returns the options for the writing that follows. Their progress covers reading and
+// writing together.
 ExportOptions check_hashes(const std::string& folder, const Manifest& manifest,
                            const std::vector<ExportTensor>& tensors, ExportOptions options) {
   std::uint64_t all = 0, done = 0;
@@ -217,7 +221,7 @@ std::vector<ExportTensor> tensors_of_other_parts(const std::string& directory, c
 
 namespace {
 
-// The directory of the model that the checkpoint's run began with.
+// The directory of the model from which the checkpoint's run started.
 std::string directory_of_other_parts(const std::string& folder, const Manifest& manifest) {
   const std::string directory =
       manifest.config_text.empty() ? "" : Config::parse_written(manifest.config_text, folder).model.path;
@@ -245,7 +249,7 @@ void export_checkpoint(const std::string& folder, const std::string& directory, 
     auto averages = hugging_face_tensors(names, files, [&](const std::string& name) -> const ManifestTensor& {
       return exported_tensor(folder, manifest, name, /*average=*/true);
     });
-    // Averages may be of a wider type than the weights.
+    // Averages may have a wider type than the weights.
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].read = std::move(averages[i].read);
   }
   if (!family.other_parts.empty())

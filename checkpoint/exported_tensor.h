@@ -10,8 +10,8 @@ namespace gantry {
 // Throws CheckpointError if the checkpoint in `folder` has no averages.
 void require_averages(const std::string& folder, const Manifest& manifest);
 
-// A parameter of the model, or its average. Parameters that were not trained have no average, and stand for it
-// themselves. Throws CheckpointError if the checkpoint lacks the parameter.
+// Returns the stored parameter of the model, or its average. Parameters that were not trained have no average
+// and are returned themselves. Throws CheckpointError if the checkpoint lacks the parameter.
 const ManifestTensor& exported_tensor(const std::string& folder, const Manifest& manifest, const std::string& name,
                                       bool average);
 

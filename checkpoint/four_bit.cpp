@@ -178,7 +178,7 @@ class FourBitTensor : public EncodedTensor {
     require_real(*places_.nested_table, 256);
   }
 
-  // bitsandbytes computes the table again on each machine, with a last bit of its own.
+  // bitsandbytes computes the table on each machine, where the last bit may differ.
   void require_own_scale_table() const {
     constexpr double kLastBits = 1e-6;
     if (!torch::allclose(read_real(*places_.nested_table), scale_table(), kLastBits, 0))

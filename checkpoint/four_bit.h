@@ -9,13 +9,14 @@
 
 namespace gantry {
 
-// Endings of the names of the tensors that belong to a weight. The quantisation state is a JSON object in bytes.
+// Suffixes of the names of the tensors that belong to a weight. The quantisation state is a JSON object in
+// bytes.
 inline constexpr const char *kFourBitScales = ".absmax", *kFourBitTable = ".quant_map",
                             *kFourBitNestedScales = ".nested_absmax", *kFourBitNestedTable = ".nested_quant_map",
                             *kNf4State = ".quant_state.bitsandbytes__nf4",
                             *kFp4State = ".quant_state.bitsandbytes__fp4";
 
-// The number of blocks, of which the last may be short.
+// The number of blocks, the last of which may be short.
 inline std::int64_t full_blocks(std::int64_t size, std::int64_t block) { return size / block + (size % block != 0); }
 
 struct FourBitPlaces {

@@ -55,7 +55,7 @@ class Fp8Tensor : public EncodedTensor {
                       "check that config.json belongs to these weights"});
   }
 
-  // The size of a block by the shape of the scales.
+  // Determines the size of a block from the shape of the scales.
   void find_block(const Fp8Block& block) {
     if (!c10::isFloatingType(scales_.type()))
       throw InputError({scales_.name, std::string("the scales are ") + dtype_name(scales_.type()), "real numbers",
@@ -81,7 +81,7 @@ class Fp8Tensor : public EncodedTensor {
 
   torch::Tensor stored_rows(const Range& rows) const { return values_.file->read_slice(values_.name, 0, {rows}); }
 
-  // The scale of each element.
+  // Returns the scale of each element.
   torch::Tensor scales_of_rows(const Range& rows) const {
     const torch::Tensor scales = scales_.file->read(scales_.name).to(torch::kFloat32);
     if (values_.shape().size() == 2) {

@@ -1,4 +1,4 @@
-// Weights of eight bits with scales, as the files of DeepSeek-V3 and of Qwen3's FP8 versions have them.
+// Weights of eight bits with scales, as in the files of DeepSeek-V3 and of Qwen3's FP8 versions.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace gantry {
 
-// Behind the weight's name. The first one, in spite of its name, is a factor of the stored values too.
+// Suffixes of the weight's name. The first one, in spite of its name, is also a factor of the stored values.
 inline constexpr const char *kFp8Scale = "_scale_inv", *kFp8PlainScale = "_scale";
 inline constexpr std::int64_t kFp8Block = 128;
 

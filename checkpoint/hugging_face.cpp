@@ -24,12 +24,12 @@ namespace {
 
 using nlohmann::json;
 
-// Whole numbers would be taken for weights that they only encode.
+// Integers that encode weights would be loaded as the weights.
 void check_real(const TensorPlace& place, const std::string& name, const HeldTensor& held) {
   if (c10::isFloatingType(held.tensor.scalar_type())) check_stored_real(place, name);
 }
 
-// Refuses missing and unexpected names. Returns the names in the files that are passed over.
+// Throws for missing and unexpected names. Returns the names in the files that are ignored.
 std::vector<std::string> check_names(const StoredModel& model, const std::vector<models::TensorName>& forms,
                                      const models::ModelFamily& family, const json& keys,
                                      const std::string& directory) {
@@ -51,7 +51,7 @@ std::vector<std::string> check_names(const StoredModel& model, const std::vector
                     "the tensors that config.json describes", "check that config.json belongs to these weights"});
 }
 
-// Returns the bytes that were read.
+// Returns the number of bytes that were read.
 std::uint64_t load_one(const TensorPlace& place, const models::TensorName& name, const HeldTensor& held,
                        const Coordinates& coordinates) {
   std::vector<std::int64_t> expected = held.placement.global_shape;
@@ -65,7 +65,7 @@ std::uint64_t load_one(const TensorPlace& place, const models::TensorName& name,
   return part.nbytes();
 }
 
-// The same of a tensor that files store in parts. Those that this rank has nothing of are not read.
+// The same for a tensor that files store in parts. Parts that this rank does not hold are not read.
 std::uint64_t load_parts(const StoredModel& model, const models::TensorName& name, const HeldTensor& held,
                          const Coordinates& coordinates) {
   const Slice mine = held_slice(held.placement, coordinates);
@@ -86,8 +86,8 @@ std::uint64_t load_parts(const StoredModel& model, const models::TensorName& nam
   return bytes;
 }
 
-// The same of an encoded tensor. Some of its rows are in memory at a time, and those that this rank has nothing of are
-// not read.
+// The same for an encoded tensor. Only some of its rows are in memory at a time. Rows that this rank does not
+// hold are not read.
 std::uint64_t load_encoded(const EncodedTensor& encoded, const models::TensorName& name, const HeldTensor& held,
                            const Coordinates& coordinates) {
   const Shape& full = held.placement.global_shape;

@@ -20,10 +20,10 @@ namespace {
 constexpr const char* kModel = "model";
 constexpr const char* kMaster = "optimizer.master";
 
-// What this rank needs of the checkpoint.
+// A tensor of the checkpoint that this rank needs, and its destination.
 struct Need {
   const ManifestTensor* tensor;
-  std::vector<AppliedShard> shards;  // this rank's part
+  std::vector<AppliedShard> shards;  // the part of this rank
   torch::Tensor target;
   bool is_filled = false;
 };
@@ -35,8 +35,8 @@ bool lies_as_needed(const ManifestSlice& slice, const Need& need) {
 
 using Checked = std::function<void(std::uint64_t)>;  // called with bytes
 
-// Hashes the file, and fills the tensors that it stores in the form that this rank needs. Bytes that two tensors need,
-// one of them because the checkpoint lacks its kind, are filled once.
+// Hashes the file, and fills the tensors that it stores in the form that this rank needs. If two tensors need
+// the same bytes, because the checkpoint lacks the kind of one of them, only the first is filled here.
 void check_file(const std::string& folder, const std::string& name, const Manifest& manifest, std::vector<Need>& needs,
                 const Checked& checked) {
   std::vector<WantedBytes> wanted;
@@ -54,13 +54,13 @@ void check_file(const std::string& folder, const std::string& name, const Manife
         need.is_filled = true;
       }
   } catch (const Error& error) {
-    check_file_hash(folder, name, manifest.files.at(name));  // says it in the words of all damage
+    check_file_hash(folder, name, manifest.files.at(name));  // throws the standard error for damage
     throw CheckpointError(error.what());
   }
   read_checked(folder, name, manifest.files.at(name), std::move(wanted), checked);
 }
 
-// Each rank checks its share of the files, the one that it would write itself first.
+// Each rank checks its share of the files, beginning with the file that it would write itself.
 void check_files(const std::string& folder, const Manifest& manifest, std::vector<Need>& needs,
                  const ProcessGroupMesh& mesh, const Checked& checked) {
   int index = 0;
@@ -82,7 +82,7 @@ const ManifestTensor& find_tensor(const Manifest& manifest, const StateEntry& en
   if (found == manifest.tensors.end())
     throw CheckpointError({folder, "the checkpoint has no " + entry.kind + " of '" + placement.name + "'",
                            "a checkpoint of this model", "check the model and checkpoint.resume"});
-  // A run of higher precision takes the masters' digits.
+  // A run of higher precision loads the master weights instead, which have more digits.
   if (entry.kind == kModel && entry.held.tensor.element_size() * 8 > found->second.type->bits)
     if (const auto master = manifest.tensors.find(std::string(kMaster) + "/" + placement.name);
         master != manifest.tensors.end())
@@ -96,7 +96,7 @@ const ManifestTensor& find_tensor(const Manifest& manifest, const StateEntry& en
   return found->second;
 }
 
-// Refuses a checkpoint that has more parameters than the model. Collective over pp.
+// Throws if the checkpoint has more parameters than the model. Collective over pp.
 void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& entries, const StateSource& state,
                       const ProcessGroupMesh& mesh, const std::string& folder) {
   std::int64_t mine = 0, stored = 0;
@@ -108,7 +108,7 @@ void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& e
   if (held == stored) return;
   std::set<std::string> names;
   for (const auto& entry : entries) names.insert(entry.kind + "/" + entry.held.placement.name);
-  std::vector<std::string> unexpected;  // as far as this rank can tell
+  std::vector<std::string> unexpected;  // as far as this rank can know
   for (const auto& [key, tensor] : manifest.tensors)
     if (mesh.size(axis::kPipeline) == 1 && tensor.kind == kModel && !names.contains(key) && unexpected.size() < 5)
       unexpected.push_back(tensor.name);
@@ -120,7 +120,7 @@ void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& e
        "use the checkpoint's model; layout, schedule, batch size, learning rate and steps may change"});
 }
 
-// What was not filled while files were checked.
+// Fills the tensors that were not filled while files were checked.
 void fill_rest(const std::string& folder, const Manifest& manifest, std::vector<Need>& needs, DiskProgress& progress) {
   CheckpointFiles files(folder, &manifest);
   for (const Need& need : needs) {
@@ -140,7 +140,7 @@ CheckpointInfo info_of(const Manifest& manifest, const std::string& folder) {
           manifest.user};
 }
 
-// What this rank's own file system has there is what rank 0 chose.
+// Checks that this rank's file system has the same checkpoint there as rank 0's.
 void require_same_manifest(const std::string& folder, const std::string& chosen, const ProcessGroupMesh& mesh) {
   const std::string found = stated_manifest_hash(folder);
   if (found == chosen) return;
@@ -193,7 +193,7 @@ void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, con
     progress.add(bytes);
     if (checked) checked(bytes);
   };
-  // All files are checked before any rank goes on.
+  // Check all files before any rank continues.
   work_on_disk(mesh.world_group(), limits, progress, [&] { check_files(folder, manifest, needs, mesh, seen); });
   work_on_disk(mesh.world_group(), limits, progress, [&] { fill_rest(folder, manifest, needs, progress); });
   try {

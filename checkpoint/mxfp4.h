@@ -1,5 +1,5 @@
-// The MXFP4 format of weights (OCP Microscaling 1.0), which gpt-oss's files have: blocks of 32 numbers of four bits
-// with a scale of eight bits each.
+// The MXFP4 format of weights (OCP Microscaling 1.0), which gpt-oss's files use: blocks of 32 numbers of four
+// bits with a scale of eight bits each.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace gantry {
 
-inline constexpr const char *kMxfp4Blocks = "_blocks", *kMxfp4Scales = "_scales";  // behind the weight's name
+inline constexpr const char *kMxfp4Blocks = "_blocks", *kMxfp4Scales = "_scales";  // suffixes of its name
 
-// The codes [..., row] of blocks [..., blocks of a row, 16] and scales [..., blocks of a row], both uint8. A byte has
-// two numbers, the first in its low half; a scale of 255 stands for NaN.
+// The codes [..., row] from blocks [..., blocks of a row, 16] and scales [..., blocks of a row], both uint8.
+// A byte contains two numbers, the first in its low half. A scale of 255 represents NaN.
 CodedWeight mxfp4_codes(const torch::Tensor& blocks, const torch::Tensor& scales);
 
-// A stack of experts' weights [experts, in, out], which files have turned: blocks [experts, out, blocks of a row, 16].
-// One expert is decoded at a time.
+// A stack of experts' weights [experts, in, out], which files store transposed: blocks [experts, out, blocks
+// of a row, 16]. One expert is decoded at a time.
 std::unique_ptr<EncodedTensor> mxfp4_tensor(TensorPlace blocks, TensorPlace scales);
 
 }  // namespace gantry

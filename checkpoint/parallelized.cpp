@@ -25,9 +25,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kRanksFolder = "/.ranks";  // a file for each rank, of a model that is merged
+constexpr const char* kRanksFolder = "/.ranks";  // one file per rank, for a model that will be merged
 
-// One number for all files of a save, rank 0's clock.
+// One number for all files of a save, from rank 0's clock.
 std::string name_of_save(const ProcessGroupMesh& mesh) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   torch::Tensor number = torch::tensor(static_cast<std::int64_t>(now.count()), torch::kInt64);
@@ -57,7 +57,7 @@ void write_rank(const std::string& directory, const std::string& save, const std
                     files);
 }
 
-// Every tensor by its own name.
+// Every tensor keeps its name.
 std::vector<models::TensorName> own_names(const ParallelizedModel& model) {
   std::vector<models::TensorName> names;
   for (const auto& [name, tensor] : model.tensors) names.push_back({name, name});
@@ -101,7 +101,7 @@ void check_names(const ParallelizedModel& model, const std::vector<std::string>&
                     "the parameters of this model", ""});
 }
 
-// A reader could not tell which of the two is meant.
+// A reader could not know which of the two forms to use.
 void refuse_two_forms(const std::string& directory, bool full) {
   std::string other;
   if (full && is_parallelized_directory(directory)) other = parallelized_file_name(0, 0);
@@ -112,7 +112,7 @@ void refuse_two_forms(const std::string& directory, bool full) {
                       "one form per directory", "remove it, or choose another directory"});
 }
 
-// Rank 0's part around the others' writing.
+// The work of rank 0 before and after all ranks write.
 class ParallelizedSave {
  public:
   ParallelizedSave(const std::string& directory, bool full, FileSystem& files) : directory_(directory), files_(files) {
@@ -120,14 +120,14 @@ class ParallelizedSave {
       throw UsageError({directory_, "the path is a file", "a directory to write to", "choose another path"});
     make_folders(directory_, files_);
     refuse_two_forms(directory_, full);
-    remove_tree(directory_ + kRanksFolder, files_);  // of a job that was killed
+    remove_tree(directory_ + kRanksFolder, files_);  // left by a job that was killed
     if (full)
       make_folders(directory_ + kRanksFolder, files_);
     else
       staged_ = std::make_unique<StagedFiles>(directory_, files_);
   }
 
-  // Once all ranks have written.
+  // Call it after all ranks have written.
   void finish(const json& config, const std::vector<HeldTensor>& held, const ParallelizedOptions& options) {
     if (staged_) return place(config, held);
     merge(directory_ + kRanksFolder, config, options.family.empty() ? nullptr : &models::families().at(options.family),
@@ -144,7 +144,7 @@ class ParallelizedSave {
 
   std::string directory_;
   FileSystem& files_;
-  std::unique_ptr<StagedFiles> staged_;  // null where the ranks' files are merged
+  std::unique_ptr<StagedFiles> staged_;  // null if the ranks' files are merged
 };
 
 }  // namespace
@@ -163,7 +163,7 @@ void save_parallelized(const std::string& directory, const json& config, const s
   const auto on_disk = [&](const std::function<void()>& work) {
     work_on_disk(mesh.world_group(), options.disk, progress, work);
   };
-  std::unique_ptr<ParallelizedSave> save;  // rank 0's
+  std::unique_ptr<ParallelizedSave> save;  // only on rank 0
   on_disk([&] {
     if (mesh.rank() == 0) save = std::make_unique<ParallelizedSave>(directory, full, files);
   });
@@ -184,7 +184,7 @@ void from_parallelized(const std::string& directory, const std::vector<HeldTenso
       throw InputError({placement.name,
                         fmt::format("the parameter has the shape [{}] in {}", fmt::join(shape, ", "), directory),
                         fmt::format("[{}]", fmt::join(placement.global_shape, ", ")), ""});
-  mesh.world_group().barrier().wait();  // a rank that refuses ends the others before they write
+  mesh.world_group().barrier().wait();  // a rank that throws ends the others before they write
   DiskProgress progress;
   work_on_disk(mesh.world_group(), {}, progress, [&] {
     CheckpointFiles files(directory);

@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-// By the names of the family.
+// Layers by the family's names.
 struct LayersToQuantize {
   std::set<std::string> weights;
   std::vector<std::string> others;  // modules with a matrix that keeps its type
@@ -56,7 +56,7 @@ LayersToQuantize layers_to_quantize(const std::string& family, const json& keys,
   return layers;
 }
 
-// The values that are quantised: in the type that the export would write.
+// The codes of a weight, quantised from the type that the export would write.
 CodedWeight codes_of(const ExportTensor& weight, WeightCode code, torch::ScalarType type) {
   return quantize(code, weight.read().detach().to(torch::kCPU, type).to(torch::kFloat32).contiguous());
 }
@@ -67,7 +67,8 @@ torch::Tensor two_in_a_byte(const torch::Tensor& codes) {
   return pairs.select(1, 0).bitwise_left_shift(4).bitwise_or(pairs.select(1, 1)).unsqueeze(1);
 }
 
-// In the order and with the spaces of bitsandbytes. `mean`: of the scales, with double quantization.
+// The quantisation state in the order and with the spaces of bitsandbytes. `mean`: mean of the scales, with
+// double quantization.
 std::string state_of(const ExportTensor& weight, WeightCode code, torch::ScalarType type, std::optional<float> mean) {
   std::string nested;
   if (mean)
@@ -81,7 +82,7 @@ torch::Tensor bytes_of_text(const std::string& text) {
   return torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), torch::kUInt8);
 }
 
-// One number of each block of elements.
+// Returns one number of each block of elements.
 torch::Tensor of_blocks(const torch::Tensor& numbers, std::int64_t block) {
   return numbers.reshape({-1}).slice(0, 0, std::nullopt, block);
 }
@@ -101,7 +102,8 @@ std::vector<ExportTensor> scale_entries(const ExportTensor& weight, WeightCode c
                 [=] { return bytes_of_text(state); })};
 }
 
-// The mean is in the state, whose size is needed before the mean is known: spaces follow.
+// The state contains the mean, but its size is needed before the mean is known. Therefore it is padded with
+// spaces.
 std::vector<ExportTensor> double_scale_entries(const ExportTensor& weight, WeightCode code, torch::ScalarType type) {
   constexpr std::int64_t kDoubleBlock = kScaleBlock * kScalesOfBlock;
   constexpr std::size_t kMostOfMean = 24;

@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-// The rows of a weight that files have in one tensor: all of a matrix, or one expert of a stack.
+// The rows of a weight that files store in one tensor: all rows of a matrix, or one expert of a stack.
 struct StoredRows {
   std::string name;
   Shape shape;  // shape of the tensor in the files

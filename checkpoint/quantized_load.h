@@ -9,16 +9,17 @@
 
 namespace gantry {
 
-// The full weight [out, in] of a tensor of the files. Codes that the files have are taken as they are; other weights
-// are quantised. Throws InputError if the files have codes of another kind or, with mxfp4, no codes.
+// Returns the full weight [out, in] from a tensor of the files. Codes in the files are used unchanged; other
+// weights are quantised. Throws InputError if the files have codes of another kind or, with mxfp4, no codes.
 CodedWeight coded_weight(const StoredModel& model, const models::TensorName& name, const Shape& full, WeightCode code);
 
-// Writes this rank's records of a weight to `held`, whose tensor they are. Returns the number of bytes that were read.
+// Writes this rank's records of a weight to the tensor of `held`. Returns the number of bytes that were read.
 // Throws InputError if the blocks of the files are smaller than scale_block(code) or kScalesOfBlock.
 std::uint64_t load_records(const StoredModel& model, const models::TensorName& name, const HeldTensor& held,
                            const Coordinates& coordinates, WeightCode code);
 
-// Refuses weights in 4 or 8 bits where a full model is saved or loaded: throws UsageError with the name of one.
+// Throws UsageError, naming the weight, for a weight in 4 or 8 bits. For code that saves or loads a full
+// model.
 void refuse_records(const HeldTensor& held);
 
 }  // namespace gantry

@@ -37,7 +37,7 @@ torch::Tensor SafetensorsFile::view(const std::string& name) const {
     std::memcpy(copy.data_ptr(), elements.data(), elements.size());
     return copy;
   }
-  // Files of others need not align their tensors.
+  // Files of other programs need not align their tensors.
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % c10::elementSize(dtype(name)) != 0) {
     torch::Tensor copy = torch::empty(stored.shape, options);
     std::memcpy(copy.data_ptr(), bytes.data(), bytes.size());

@@ -26,7 +26,7 @@ const WriterShare::Parts& WriterShare::parts_of(const Placement& placement) {
 
 bool WriterShare::turn_of(const Placement& placement, std::int64_t bytes) {
   const Parts& parts = parts_of(placement);
-  std::vector<int> writers(parts.count, -1);  // of each part the rank with the least to write so far
+  std::vector<int> writers(parts.count, -1);  // per part: the holder with the least to write so far
   for (std::size_t i = 0; i < ranks_.size(); ++i)
     if (int& writer = writers[parts.part_of[i]]; writer < 0 || loads_[i] < loads_[writer]) writer = static_cast<int>(i);
   for (const int writer : writers) loads_[writer] += bytes / parts.count;

@@ -1,4 +1,4 @@
-// Slices of global tensors: which rank writes which, and how any part is put together from them.
+// Slices of global tensors: distributes their writing over ranks, and assembles any part from them.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,13 @@
 
 namespace gantry {
 
-// Distributes the writing of replicas over the ranks that share a stage, by bytes. Each of them calls turn_of for the
-// same entries in the same order: it is true on one rank of those that hold a part alike.
+// Distributes the writing of replicas over the ranks that share a stage, balanced by bytes. Each of these
+// ranks calls turn_of() for the same entries in the same order. It returns true on exactly one of the ranks
+// that hold the same part.
 class WriterShare {
  public:
   explicit WriterShare(const ProcessGroupMesh& mesh);
-  // `bytes`: of the full tensor.
+  // `bytes`: size of the full tensor.
   bool turn_of(const Placement& placement, std::int64_t bytes);
 
  private:
@@ -30,16 +31,17 @@ class WriterShare {
   const Parts& parts_of(const Placement& placement);
 
   const ProcessGroupMesh& mesh_;
-  std::vector<int> ranks_;                           // of the world, ascending
+  std::vector<int> ranks_;                           // global ranks, ascending
   std::vector<std::int64_t> loads_;                  // by rank
   std::map<std::vector<std::string>, Parts> parts_;  // by the sharding axes
 };
 
-// The owned part of a held tensor: as it is where that is all of it, else of the shape of owned_slice.
+// The owned part of a held tensor: the tensor itself if the rank owns all of it, otherwise a tensor with the
+// shape of owned_slice().
 torch::Tensor owned_part(const HeldTensor& held, const Coordinates& coordinates);
 
-// Fills `target`, which holds `wanted` of the tensor, from the slices. `slice_of` is asked only for slices that have
-// something of it.
+// Fills `target`, which holds the part `wanted` of the tensor, from the slices. `slice_of` is called only for
+// slices that overlap `wanted`.
 using SliceReader = std::function<torch::Tensor(const ManifestSlice&)>;
 void fill_from_slices(const ManifestTensor& tensor, const SliceReader& slice_of, const torch::Tensor& target,
                       const Slice& wanted);

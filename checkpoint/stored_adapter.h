@@ -15,15 +15,16 @@ namespace gantry {
 struct StoredAdapter {
   std::string from;
   LoraConfig lora;
-  std::string base;  // that it names
+  std::string base;  // base that the adapter names
   std::map<std::string, torch::Tensor> tensors;
-  bool is_directory = false;  // not a checkpoint
+  bool is_directory = false;  // false: a checkpoint
 
-  std::vector<std::string> stored_names() const;  // PEFT's, with their prefix
+  std::vector<std::string> stored_names() const;  // PEFT's names, with their prefix
 };
 
-// `from`: a PEFT directory, or a checkpoint of a run with adapters, which are those of the base's own weights. `base`:
-// directory of the base; empty: the one that `from` names. Throws InputError or CheckpointError.
+// `from`: a PEFT directory, or a checkpoint of a run with adapters. The result refers to the base's original
+// weights. `base`: directory of the base; empty: the one that `from` names. Throws InputError or
+// CheckpointError.
 StoredAdapter read_stored_adapter(const std::string& from, const std::string& base);
 
 }  // namespace gantry

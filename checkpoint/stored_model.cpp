@@ -18,12 +18,12 @@ namespace {
 
 using nlohmann::json;
 
-// The name without an ending; "" if it has another one.
+// The name without a suffix; "" if it has another suffix.
 std::string without(const std::string& name, const std::string& ending) {
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : "";
 }
 
-// Refuses a file that lacks a tensor which the index lists for it.
+// Throws if a file lacks a tensor that the index lists for it.
 void check_index(const ModelFiles& found, const std::string& path, const SafetensorsFile& opened) {
   for (const auto& [name, file] : found.file_of_name)
     if (path.ends_with("/" + file) && !opened.contains(name))

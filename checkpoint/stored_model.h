@@ -1,4 +1,4 @@
-// A model's tensors in a Hugging Face directory, by the family's names, wherever and however the files have them.
+// A model's tensors in a Hugging Face directory, by the family's names, in all supported forms of files.
 #pragma once
 
 #include <map>
@@ -26,7 +26,8 @@ class StoredModel {
   const EncodedTensor* encoded(const std::string& name) const;
   // Returns the position of a tensor that is not encoded.
   const TensorPlace& place(const std::string& name) const { return places_.at(name); }
-  // The name in the files, and the properties of the decoded tensor. That of an encoded one is EncodedTensor::type().
+  // The name in the files, and the properties of the decoded tensor. The type of an encoded tensor is
+  // EncodedTensor::type().
   std::string stored_name(const std::string& name) const;
   Shape shape(const std::string& name) const;
   torch::ScalarType type(const std::string& name) const;

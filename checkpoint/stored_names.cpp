@@ -14,10 +14,10 @@
 namespace gantry {
 namespace {
 
-// Prefixes of wrappers for data parallelism and compilation, and of models with further parts.
+// Prefixes of wrappers for data parallelism and compilation, and of models with additional parts.
 constexpr const char* kPrefixes[] = {"module.",      "_orig_mod.",    "model.",
                                      "transformer.", "transformers.", "language_model."};
-// Behind the name of an encoded weight; longer endings come first.
+// Suffixes of the name of an encoded weight; longer suffixes come first.
 constexpr const char* kEndings[] = {
     kFp8Scale,     kFp8PlainScale, kMxfp4Blocks, kMxfp4Scales,         kFourBitScales,
     kFourBitTable, kNf4State,      kFp4State,    kFourBitNestedScales, kFourBitNestedTable};
@@ -47,7 +47,7 @@ void StoredNames::add(const std::string& name) {
   if (const auto [found, fresh] = by_core_.try_emplace(core_of(name), name); !fresh) found->second.clear();
 }
 
-// Files of transformers 3 and before say gamma and beta.
+// Files of transformers 3 and earlier use gamma and beta.
 std::string StoredNames::core_of(std::string name) const {
   takes_ending(name, ".gamma", ".weight");
   takes_ending(name, ".beta", ".bias");

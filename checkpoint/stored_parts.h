@@ -1,4 +1,4 @@
-// Parts of tensors that Hugging Face's files store apart (models::TensorPart).
+// Parts of tensors that Hugging Face's files store separately (models::TensorPart).
 #pragma once
 
 #include "gantry/checkpoint/safetensors.h"
@@ -11,7 +11,7 @@ inline Slice slice_of_part(const Shape& full, const models::TensorPart& part) {
   return apply_shards(full, part.shards);
 }
 
-// The stored tensor's.
+// Shape of the stored tensor.
 inline Shape shape_of_part(const Slice& slice) {
   const bool has_one = !slice.shape.empty() && slice.shape.front() == 1;
   return {slice.shape.begin() + (has_one ? 1 : 0), slice.shape.end()};

@@ -17,9 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kComparedRows = 1024;  // converted at once
+constexpr std::int64_t kComparedRows = 1024;  // number of rows converted at a time
 
-// The tied tensors that the files have, by the family's names. Shards without such a tensor are not opened.
+// The tied tensors in the files, by the family's names. Shards without such a tensor are not opened.
 class TiedPlaces {
  public:
   TiedPlaces(const std::string& directory, const models::ModelFamily& family, const json& keys,
@@ -70,7 +70,7 @@ bool same_values(const TensorPlace& first, const TensorPlace& second) {
   return true;
 }
 
-// `full`: a complete config.json, which may lack Gantry's own flags where they are false.
+// `full`: a complete config.json. It may lack Gantry's own flags if they are false.
 bool says(const json& full, const json& keys) {
   return std::all_of(keys.items().begin(), keys.items().end(),
                      [&](const auto& item) { return full.value(item.key(), json(false)) == item.value(); });

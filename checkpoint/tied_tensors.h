@@ -15,8 +15,8 @@ struct StoredTies {
   std::vector<std::string> notes;                  // one sentence for each difference from `config`
 };
 
-// Compares the stored tensors with the table that `config` ties them to, as bytes; values of different types are
-// converted. A directory whose files are not all there gives nothing. Throws InputError for a damaged file.
+// Compares the stored tensors with the table that `config` ties them to, as bytes; values of different types
+// are converted. Returns nothing for a directory with missing files. Throws InputError for a damaged file.
 StoredTies compare_tied_tensors(const std::string& directory, const models::ModelFamily& family,
                                 const nlohmann::json& config);
 

@@ -23,11 +23,11 @@ namespace {
 
 using nlohmann::json;
 
-// What a family's layers become. Names are those of a layer's files.
+// The family with experts for a dense family. Names are relative to a layer, as in the files.
 struct Target {
   const char *dense, *family, *architecture;
-  const char* block;                       // what router and experts are below
-  std::array<const char*, 3> projections;  // of an expert, in the order of kProjections
+  const char* block;                       // prefix of the router and the experts
+  std::array<const char*, 3> projections;  // names within an expert, in the order of kProjections
   const char *experts_key, *width_key;
 };
 
@@ -42,13 +42,13 @@ constexpr Target kTargets[] = {
      "intermediate_size"},
     {"qwen3", "qwen3_moe", "Qwen3MoeForCausalLM", "mlp", kOfQwen, "num_experts", "moe_intermediate_size"}};
 
-// A model of Hugging Face's names, whose tensors are read when their turn comes.
+// A model with Hugging Face's names. Each tensor is read when it is written.
 struct DenseModel {
   std::string family;
   json keys;
   std::vector<ExportTensor> tensors;
-  std::shared_ptr<void> files;  // what the tensors are read from
-  std::string companions;       // the directory of the files besides the weights
+  std::shared_ptr<void> files;  // keeps the source files of the tensors open
+  std::string companions;       // directory of the files other than weights
 };
 
 DenseModel of_checkpoint(const std::string& folder) {
@@ -121,7 +121,8 @@ void check(const UpcycleOptions& options) {
              "a multiple of the granularity, so that no MLP is divided");
 }
 
-// Those of config.json, without what the family with experts does not know where that says nothing.
+// The keys of config.json, without those that the family with experts does not know. Throws if one of these
+// has an effect.
 json keys_of(const DenseModel& dense, const Target& target, const UpcycleOptions& options) {
   json keys = dense.keys;
   for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
@@ -147,7 +148,7 @@ json keys_of(const DenseModel& dense, const Target& target, const UpcycleOptions
   return models::families().at(target.family).hugging_face_config(keys);
 }
 
-// Which of kProjections a tensor is, and what its name begins with: "model.layers.3.".
+// The index of a tensor in kProjections, and the prefix of its name: "model.layers.3.".
 std::optional<std::pair<std::size_t, std::string>> projection_of(const std::string& name) {
   for (std::size_t i = 0; i < kProjections.size(); ++i)
     if (name.ends_with(std::string(".") + kProjections[i]))
@@ -155,7 +156,7 @@ std::optional<std::pair<std::size_t, std::string>> projection_of(const std::stri
   return std::nullopt;
 }
 
-// Slice `piece` of so many of an MLP's width, which are gate's and up's rows and down's columns.
+// Slice `piece` of `pieces` along the MLP's width: rows of gate and up, columns of down.
 ExportTensor expert_of(const ExportTensor& full, std::size_t projection, std::string name, std::int64_t piece,
                        std::int64_t pieces) {
   const int dim = projection == 2 ? 1 : 0;

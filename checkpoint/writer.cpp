@@ -17,7 +17,7 @@
 namespace gantry {
 namespace {
 
-// What one rank writes.
+// The data that one rank writes.
 struct Snapshot {
   std::string file;
   TensorDict tensors;
@@ -25,7 +25,7 @@ struct Snapshot {
   std::uint64_t bytes = 0;
 };
 
-// A copy on the CPU, in the buffer where it has the right shape: new memory costs more than the copying.
+// Copies to the CPU, into `buffer` if its shape and type fit: allocating memory costs more than copying.
 torch::Tensor copy_of(const torch::Tensor& tensor, torch::Tensor buffer) {
   const torch::NoGradGuard no_grad;
   if (!buffer.defined() || buffer.sizes() != tensor.sizes() || buffer.scalar_type() != tensor.scalar_type())
@@ -33,7 +33,7 @@ torch::Tensor copy_of(const torch::Tensor& tensor, torch::Tensor buffer) {
   return buffer.copy_(tensor);
 }
 
-// With `buffers`, the copies of the save before, the tensors are copied, so that training may go on.
+// With `buffers`, the copies of the previous save, the tensors are copied, so that training can continue.
 Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, const TensorDict* buffers) {
   Snapshot snapshot{.file = rank_file_name(mesh.rank()), .tensors = {}, .entries = {}};
   const auto& coordinates = mesh.coordinates();
@@ -45,7 +45,7 @@ Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, const T
     if (!share.turn_of(held.placement, static_cast<std::int64_t>(entry.bytes()))) continue;
     entry.slices.push_back({snapshot.file, owned_shards(held.placement, coordinates)});
     torch::Tensor tensor = owned_part(held, coordinates);
-    if (tensor.numel() == 0 && entry.bytes() > 0) continue;  // other ranks have it all
+    if (tensor.numel() == 0 && entry.bytes() > 0) continue;  // other ranks own all of it
     if (buffers) tensor = copy_of(tensor, buffers->get(entry.key()));
     snapshot.bytes += tensor.nbytes();
     snapshot.tensors.set(entry.key(), tensor);
@@ -84,7 +84,7 @@ bool is_ready(const std::shared_future<void>& future) {
 
 }  // namespace
 
-// A save under way. The promises are kept by whoever runs it, the futures are this rank's own view.
+// A save in progress. The thread that writes sets the promises. The futures show the state of this rank only.
 struct CheckpointWriter::Job {
   Snapshot snapshot;
   Manifest header;
@@ -146,7 +146,8 @@ void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
   pass_on_warnings();
   if (!options_.async) return write_at_once(job);
   thread_ = std::thread([this, job] {
-    const at::DisableRecordFunctionGuard unseen;  // a recording ends when its ranks have met, not this thread
+    // Not profiled: a profile ends when the ranks have met, and this thread may then still run.
+    const at::DisableRecordFunctionGuard unseen;
     write_in_background(job);
   });
   job_ = job;
@@ -162,7 +163,7 @@ void CheckpointWriter::write_at_once(const std::shared_ptr<Job>& job) {
   last_ = directory_ + "/" + step_folder_name(step);
 }
 
-// Writes this rank's file; on rank 0 then waits for the others' and commits.
+// Writes this rank's file. Rank 0 then waits for the files of the others and commits.
 void CheckpointWriter::write_in_background(const std::shared_ptr<Job>& job) {
   const std::int64_t step = job->header.step;
   try {
@@ -187,11 +188,11 @@ void CheckpointWriter::write_in_background(const std::shared_ptr<Job>& job) {
 void CheckpointWriter::finish() {
   if (!job_) return;
   const auto job = std::exchange(job_, nullptr);
-  on_disk([&] {  // a rank that failed ends the others here
+  on_disk([&] {  // an error on one rank ends the others here
     try {
       job->written.get();
     } catch (...) {
-      thread_.join();  // it is at its end, and the next save starts another
+      thread_.join();  // the thread is ending, and the next save starts a new one
       throw;
     }
   });

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char *kRowAverages = "exp_avg_sq_row", *kColumnAverages = "exp_avg_sq_col";
 
-// Mean square over the last dimensions that a unit has.
+// Root mean square over the last dimensions that a unit has.
 torch::Tensor root_mean_square(const torch::Tensor& values) {
   const at::DimVector dims = values.dim() < 2 ? at::DimVector{-1} : at::DimVector{-2, -1};
   return values.square().mean(dims, /*keepdim=*/true).sqrt();

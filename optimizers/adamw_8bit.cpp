@@ -11,10 +11,11 @@
 namespace gantry {
 namespace {
 
-constexpr int kDecades = 7;  // powers of ten that the table spans
+constexpr int kDecades = 7;  // powers of ten that the table covers
 
-// bitsandbytes' dynamic table: in each decade the middles of even steps, twice as many as in the one below. Signed, it
-// has the negative values too, and half of the steps. 0 and 1 complete it.
+// bitsandbytes' dynamic table: in each decade the midpoints of equal steps, with twice the number of steps of
+// the decade below. A signed table also contains the negative values, and has half of the steps. 0 and 1 are
+// added.
 torch::Tensor dynamic_table(bool is_signed) {
   std::vector<double> values = {0, 1};
   for (int decade = 0; decade < kDecades; ++decade) {

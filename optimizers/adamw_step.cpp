@@ -12,12 +12,13 @@ using torch::optim::AdamWParamState;
 
 namespace {
 
-// The host's fused kernel steps whole vectors, and what is left of a tensor one by one, with other bits. What ranks
-// hold of a tensor ends elsewhere in each layout, so the ends are stepped as vectors too, in a line of their own.
+// The fused CPU kernel updates full vectors, and the remaining elements of a tensor one by one, with other
+// rounding. The part of a tensor that a rank holds ends at another place in each layout. Therefore the
+// remainders are updated as vectors too, each in a padded line of its own.
 class RemainderElements {
  public:
-  // Each of `lists` has a tensor for each parameter, or none at all; afterwards the tensors without their ends, and the
-  // ends behind them.
+  // Each of `lists` has one tensor per parameter, or is empty. Afterwards it contains the tensors without
+  // their remainders, followed by the padded remainders.
   void take(const std::vector<std::vector<torch::Tensor>*>& lists, std::vector<torch::Tensor>& steps) {
     const std::size_t count = steps.size();
     for (auto* list : lists)
@@ -38,14 +39,14 @@ class RemainderElements {
   }
 
  private:
-  static constexpr std::int64_t kLine = 32;  // elements, of whatever vectors there are
+  static constexpr std::int64_t kLine = 32;  // elements; a multiple of the length of every vector type
 
   std::vector<std::pair<torch::Tensor, torch::Tensor>> ends_;
 };
 
-// Numbers of steps as the fused kernel reads them: float32, on the device of the parameter. They are filled there,
-// without a copy that waits, and parameters with the same number share a tensor: one kernel for each of them would keep
-// a device idle for milliseconds.
+// Step numbers in the form that the fused kernel reads: float32, on the parameter's device. They are created
+// there, because a copy from the host would wait. Parameters with the same number share a tensor: one kernel
+// per parameter would keep a device idle for milliseconds.
 class StepNumbers {
  public:
   const torch::Tensor& of(std::int64_t step, const torch::Device& device) {

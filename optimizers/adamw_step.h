@@ -1,4 +1,4 @@
-// AdamW's step of several parameters in one call of LibTorch's fused kernel.
+// AdamW steps of several parameters in one call of LibTorch's fused kernel.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,16 @@ namespace gantry {
 
 using OptimizerStates = ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
 
-// The parameter's state, made (zero) where there is none yet.
+// The parameter's state; created with zeros if it does not exist.
 torch::optim::AdamWParamState& adamw_state(OptimizerStates& states, const torch::Tensor& parameter, bool keeps_largest);
 
-// Steps those that have a gradient and elements. The kernel multiplies gradients by `factor` as it reads them, and
-// leaves them so. It takes the factor in float32: another one than 1 is for float32 gradients.
+// Steps the parameters that have a gradient and elements. The kernel multiplies gradients by `factor` while
+// it reads them, and stores the result as the gradient. The factor is float32 in the kernel, so use a factor
+// other than 1 only with float32 gradients.
 void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates& states,
                    const torch::optim::AdamWOptions& options, double factor = 1);
 
-// A step of all groups of a FusedAdamW.
+// Steps all groups of a FusedAdamW.
 void step_by_adamw(torch::optim::AdamW& optimizer, double factor = 1);
 
 }  // namespace gantry

@@ -22,7 +22,8 @@ bool divides_units(const ShardSpec& shard, std::int64_t dims, std::int64_t row, 
   return shard.dim >= dims - dims_of_unit;
 }
 
-// A slice as numbers, and back: the ranges of a shard depend on the coordinates of other ranks.
+// Converts slices to numbers and back. The ranges of a shard depend on the coordinates of its rank, so ranks
+// exchange them.
 void append(std::vector<std::int64_t>& numbers, const std::vector<AppliedShard>& shards) {
   numbers.push_back(static_cast<std::int64_t>(shards.size()));
   for (const AppliedShard& shard : shards) {
@@ -72,7 +73,7 @@ std::size_t GatheredUnits::add(std::vector<Item> items) {
     added[sorted_axes(items_[i].item.placement)].push_back(&items_[i]);
   for (auto& [axes, known] : added) {
     learn_parts(*known.front()->group, known);
-    // The largest first, each to who has least to do.
+    // Assign the largest item first, each to the rank with the least work.
     std::stable_sort(known.begin(), known.end(),
                      [](const Known* one, const Known* other) { return one->item.work > other->item.work; });
     auto& work = work_[axes];
@@ -105,7 +106,7 @@ Placement GatheredUnits::held_placement(std::size_t item) const {
   Placement placement = known.item.placement;
   ShardSpec shard = replicate();
   const auto axes = placement.sharded_axes();
-  for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
+  for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, like the ranks of the group
     if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) shard.axes.push_back(axis);
   shard.dim = 0;
   const std::int64_t rows = placement.global_shape.front();
@@ -116,7 +117,7 @@ Placement GatheredUnits::held_placement(std::size_t item) const {
   return placement;
 }
 
-// Those of one group and type travel in one message to each rank.
+// Items of the same group and type are exchanged by one all-to-all.
 void GatheredUnits::exchange(const std::vector<Move>& moves, const Exchange& how) const {
   const torch::NoGradGuard no_grad;
   std::map<std::pair<std::vector<std::string>, torch::ScalarType>, std::vector<const Move*>> kinds;

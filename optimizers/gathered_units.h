@@ -1,6 +1,6 @@
-// Tensors that ranks hold parts of, brought to one rank of them and back: for an optimizer that must see full rows or
-// matrices (OptimizerUnit). Each has one holder among the ranks over whose axes it is sharded, chosen so that the work
-// of a step is spread evenly over them. All parts of a group of ranks travel in one message to each holder.
+// Gathers each of several sharded tensors on one rank, and scatters it again: for an optimizer that needs
+// full rows or matrices (OptimizerUnit). The holder of a tensor is one of the ranks over which it is sharded,
+// chosen so that the work of a step is balanced. A rank sends all parts for a holder in one message.
 #pragma once
 
 #include <functional>
@@ -14,35 +14,36 @@
 
 namespace gantry {
 
-// A shard has parts of such units.
+// True if the sharding divides units of this kind.
 bool divides_units(const Placement& placement, OptimizerUnit unit);
 
 class GatheredUnits {
  public:
   struct Item {
-    Placement placement;        // of the parts
+    Placement placement;        // placement of the parts
     std::int64_t work = 0;      // cost of a step of the full tensor, relative to other items
-    torch::ScalarType dtype{};  // in which parts travel
+    torch::ScalarType dtype{};  // type in which parts are sent
   };
 
   // The mesh is not owned.
   explicit GatheredUnits(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
 
-  // Gives the number of the first of them; the others follow it. All ranks of a stage add the same items, in the same
-  // order. Collective over the axes that shard them.
+  // Returns the number of the first item; the others follow it. All ranks of a stage add the same items in
+  // the same order. Collective over the axes that shard them.
   std::size_t add(std::vector<Item> items);
 
   bool held_here(std::size_t item) const;
-  // How the whole lies: the holder has all of it, the others an empty part.
+  // Placement of the full tensor: the holder has all of it, the other ranks an empty part.
   Placement held_placement(std::size_t item) const;
 
   struct Move {
     std::size_t item = 0;
-    torch::Tensor part;  // this rank's, of the part's elements
+    torch::Tensor part;  // the part of this rank
     torch::Tensor full;  // the full tensor if this rank holds it; else undefined or empty
   };
-  // The holders' wholes take every rank's parts; every rank's parts take the holders' wholes. The same items on all
-  // ranks, in the same order. Collective over the axes that shard them; complete on return.
+  // bring_together() copies the parts of all ranks to the full tensors of the holders; hand_out() copies them
+  // back. All ranks pass the same items in the same order. Collective over the axes that shard them; complete
+  // on return.
   void bring_together(const std::vector<Move>& moves) const;
   void hand_out(const std::vector<Move>& moves) const;
 
@@ -50,11 +51,11 @@ class GatheredUnits {
   struct Known {
     Item item;
     ProcessGroup* group = nullptr;
-    int holder = 0;            // of the group
+    int holder = 0;            // rank in the group
     std::vector<Slice> parts;  // by rank of the group
   };
-  // What this rank sends to a rank of the group (undefined: nothing), how many elements come from it, and what becomes
-  // of them.
+  // For a move and a rank of the group: the tensor to send (undefined: nothing), the number of elements to
+  // receive, and the function that takes the received elements.
   struct Exchange {
     std::function<torch::Tensor(const Move&, int)> sent;
     std::function<std::int64_t(const Move&, int)> expected;
@@ -66,7 +67,7 @@ class GatheredUnits {
 
   const ProcessGroupMesh& mesh_;
   std::vector<Known> items_;
-  std::map<std::vector<std::string>, std::vector<std::int64_t>> work_;  // by axes: what each rank has to do
+  std::map<std::vector<std::string>, std::vector<std::int64_t>> work_;  // by axes: the work of each rank
 };
 
 }  // namespace gantry

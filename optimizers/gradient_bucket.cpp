@@ -12,7 +12,7 @@
 namespace gantry {
 namespace {
 
-// The batch axes that do not shard it.
+// The batch axes that do not shard the parameter.
 std::vector<std::string> replicas_of(const Placement& placement, const Mesh& mesh) {
   auto axes = mesh.batch_axes(placement.view);
   std::erase_if(axes, [&](const std::string& axis) { return placement.along(axis).sharded(); });

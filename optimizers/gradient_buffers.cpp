@@ -34,7 +34,8 @@ void GradientBuffers::add_parameters() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].tensor.requires_grad() || steps(i)) continue;
     place_[i].frozen = false;
-    // What is in the bucket is zero since it was left out.
+    // A frozen parameter that is trained again still has a place in a bucket, where its gradient has stayed
+    // zero.
     if (trained(i))
       show_gradient(i);
     else
@@ -44,7 +45,7 @@ void GradientBuffers::add_parameters() {
   for (const std::size_t i : fresh) show_gradient(i);
 }
 
-// Behind those that there are.
+// The new buckets follow the existing ones.
 void GradientBuffers::add_buckets(const std::vector<std::size_t>& parameters) {
   const torch::NoGradGuard no_grad;
   std::set<std::size_t> shared;
@@ -64,7 +65,7 @@ void GradientBuffers::add_buckets(const std::vector<std::size_t>& parameters) {
   }
 }
 
-// Gradients that are not zero yet are stepped first.
+// Waits until gradients are zero: other gradients have to be applied first.
 void GradientBuffers::leave_out_frozen() {
   if (!zeroed_) return;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -82,7 +83,8 @@ void GradientBuffers::show_gradient(std::size_t parameter) {
   parameters_[parameter].tensor.mutable_grad() = member_of(parameter).gradient;
 }
 
-// Of all parameters that step. True if somebody has removed one.
+// Attaches the gradients of all parameters that step. Returns true if the program has removed one (set it to
+// none).
 bool GradientBuffers::show_gradients() {
   bool removed = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -98,7 +100,7 @@ bool GradientBuffers::show_gradients() {
 bool GradientBuffers::begin_accumulation() {
   release_buckets();
   add_parameters();
-  // An optimizer's own zero_grad sets gradients to none: that means zero.
+  // An optimizer's own zero_grad() sets gradients to none, which means zero.
   const bool removed = show_gradients() && !zeroed_;
   if (removed) zero();
   leave_out_frozen();
@@ -123,7 +125,7 @@ void GradientBuffers::take_over() {
   add_parameters();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!trained(i) || added[i].is_same(member_of(i).gradient)) continue;
-    // What was removed is zero; what was left in the bucket is of an earlier backward.
+    // A removed gradient counts as zero. The contents of the bucket are from an earlier backward.
     member_of(i).gradient.zero_();
     if (added[i].defined()) member_of(i).gradient.copy_(added[i]);
     if (steps(i)) show_gradient(i);
@@ -152,12 +154,12 @@ void GradientBuffers::zero_removed() {
   }
 }
 
-// Without full gradients there is the sum alone; else it is a part of them, but for a unit's.
+// If full gradients are kept, `sum` is a part of them. Otherwise, and in a unit, `sum` has its own memory.
 void GradientBuffers::zero(GradientBucket& bucket) {
   for (auto& member : bucket.members)
     if (member.lazy) member.lazy->clear();
   if (bucket.sum_memory) {
-    bucket.sum_memory->bring();  // a step that was given up has not
+    bucket.sum_memory->bring();  // an aborted step did not do so
     bucket.sum.zero_();
   }
   (bucket.gradients.defined() ? bucket.gradients : bucket.sum).zero_();
@@ -197,7 +199,7 @@ void GradientBuffers::parameter_reached(std::size_t parameter) {
 void GradientBuffers::parameter_ready(std::size_t parameter) {
   if (!trained(parameter)) return;
   GradientBucket& bucket = bucket_of(parameter);
-  if (bucket.kind.unit >= 0) return;  // reduce_unit() and the sync
+  if (bucket.kind.unit >= 0) return;  // reduce_unit() and the sync reduce it
   BucketMember& member = member_of(parameter);
   if (bucket.strategy->sends_within_backwards()) {
     bucket.strategy->add(bucket, member, /*sends=*/!holds_);
@@ -219,7 +221,7 @@ void GradientBuffers::stage_ready(int stage) {
   watches_ = watched;
 }
 
-// Those whose turn it is.
+// Launches the reductions of buckets that are ready, in the order of the buckets.
 void GradientBuffers::send_ready() {
   const torch::NoGradGuard no_grad;
   for (; next_ < buckets_.size(); ++next_) {
@@ -338,7 +340,7 @@ Placement GradientBuffers::make_stepped_placement(std::size_t parameter) const {
   if (!sharded(parameter)) return placement;
   const auto& replicas = bucket_of(parameter).kind.replicas;
   ShardSpec shard = shard_rows(1, {});
-  for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
+  for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, like the ranks of the group
     if (std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end()) shard.axes.push_back(axis);
   Segment segment{{0, parameters_[parameter].tensor.numel()}, {}};
   for (int replica = 0; replica < shard.ranks(); ++replica) segment.range_of_rank.push_back(owned(parameter, replica));
@@ -375,7 +377,7 @@ const HeldTensor& GradientBuffers::held(std::size_t parameter) const {
   return shards_ ? shards_->shard(parameter) : parameters_[parameter];
 }
 
-// --- Values on their way to the replicas ---
+// --- Gathering stepped values on the replicas ---
 
 bool GradientBuffers::has_stage(const GradientBucket& bucket, int stage) const {
   return std::any_of(bucket.members.begin(), bucket.members.end(), [&](const BucketMember& member) {

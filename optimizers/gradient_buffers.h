@@ -1,18 +1,20 @@
-// Where gradients live: flat buckets, each of one dtype and one set of axes over which they are summed. Every held
-// parameter's gradient is a view into one, so that nothing is copied, and a bucket travels as one message. Buckets hold
-// parameters from the last to the first, which is about the order in which a backward finishes them. A bucket is
-// reduced as soon as its parameters are ready and the buckets before it are being reduced, so that all replicas have
-// one order (Li et al., PyTorch Distributed, arXiv 2006.15704).
+// The memory of gradients: flat buckets, each of one dtype and one set of axes over which gradients are
+// reduced. Every held parameter's gradient is a view into a bucket, so that nothing is copied and a bucket is
+// reduced as one message. Buckets contain parameters from last to first, which is about the order in which a
+// backward finishes them. The reduction of a bucket is launched once its parameters are ready and the
+// reductions of the buckets before it were launched. All replicas therefore have the same order (Li et al.,
+// PyTorch Distributed, arXiv 2006.15704).
 //
-// How a bucket becomes a sum, and who steps which of its elements, is its strategy's: bucket_strategy.h has those of
-// ZeRO. Here are the buckets, the order of their reductions, and what becomes of gradients from step to step.
+// The strategy of a bucket reduces it and decides which rank steps which elements; see bucket_strategy.h for
+// the strategies of ZeRO. GradientBuffers has the buckets, the order of their reductions, and the rules for
+// gradients from step to step.
 //
-// Parameters may be frozen and unfrozen (requires_grad) in the midst of a run, on all ranks alike. One that did not
-// require a gradient before gets a bucket with others of its kind, behind those there are. One that is frozen keeps its
-// place, and has no gradient: optimizers pass it over.
+// Parameters may be frozen and unfrozen (requires_grad) during a run, in the same way on all ranks.
+// Parameters that require a gradient for the first time get new buckets after the existing ones. A frozen
+// parameter keeps its place but has no gradient, so optimizers skip it.
 //
-// Between syncs the buckets hold unreduced sums. After a sync without zero_grad the reduced sums are kept apart, so
-// that the next sync never reduces them twice.
+// Between syncs the buckets hold unreduced sums. After a sync without zero_grad() the reduced sums are stored
+// separately, so that the next sync does not reduce them again.
 #pragma once
 
 #include <deque>
@@ -25,122 +27,134 @@
 
 namespace gantry {
 
-// Parameters that several pipeline ranks hold: their gradients are summed over `group` before anything else.
+// A parameter that several pipeline ranks hold. Its gradient is reduced over `group` before all other
+// reductions.
 struct SharedGradient {
   std::size_t parameter = 0;  // index into the held parameters
   ProcessGroup* group = nullptr;
 };
 
 struct GradientOptions {
-  const ParameterShards* shards = nullptr;  // with ZeRO 3: the parameters are its unsharded(); not owned
+  const ParameterShards* shards = nullptr;  // with ZeRO 3: `parameters` are its unsharded(); not owned
   std::int64_t bucket_bytes = 25 << 20;
   int zero = 0;                                 // 0 to 3
-  GradientSum overlaps = GradientSum::kAtSync;  // when elements that several ranks hold are summed
+  GradientSum overlaps = GradientSum::kAtSync;  // time at which elements that several ranks hold are reduced
 };
 
 class GradientBuffers {
  public:
-  // Parameters keep their order. Attaches at once. Gradients of bfloat16 and float16 parameters are float32. The mesh
-  // is not owned.
+  // Parameters keep their order. Their gradients are attached at once. The gradients of bfloat16 and float16
+  // parameters are float32. The mesh is not owned.
   GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared, const ProcessGroupMesh& mesh,
                   const GradientOptions& options = {});
 
-  // Makes every parameter's gradient a view into its bucket again (a zero_grad of the user's may have removed it), and
-  // leaves out parameters that are frozen by now. Called before a step's first backward; puts reduced sums aside if
-  // there are any. True where somebody else has removed gradients that were not zero.
+  // Makes every parameter's gradient a view into its bucket again, because the program's zero_grad() may have
+  // removed it, and leaves out parameters that are now frozen. Called before the first backward of a step.
+  // Sets reduced sums aside if there are any. Returns true if the program has removed gradients that were not
+  // zero.
   bool begin_accumulation();
-  // Brings in parameters that have come to require a gradient. Called before each backward of a step.
+  // Adds parameters that now require a gradient. Called before each backward of a step.
   void add_parameters();
-  // Takes over the gradients of a loop whose backwards nobody announced: of parameters that came to require one, and
-  // those that a zero_grad of the user's had removed before. Before sync(), with ZeRO 0 or 1.
+  // For a custom loop, whose backwards are not announced: takes over the gradients of parameters that now
+  // require one, and gradients that the program's zero_grad() had removed before. Called before sync(), with
+  // ZeRO 0 or 1.
   void take_over();
-  // Between calls that add up, with ZeRO 0 or 1: true if the program has set the gradients of all parameters to none.
+  // For calls whose gradients accumulate, with ZeRO 0 or 1: true if the program has set the gradients of all
+  // parameters to none.
   bool were_all_removed() const;
-  // Then, or if only some were removed or replaced: the buckets get the program's values, zero for removed ones.
+  // For the same case, and if only some gradients were removed or replaced: copies the program's values into
+  // the buckets, zero for removed gradients.
   void zero_removed();
-  // The buckets hold sums that were reduced and not zeroed since.
+  // True if the buckets hold sums that were reduced and not zeroed since.
   bool is_reduced() const { return reduced_; }
 
-  // While watched, parameter_ready() counts: what it is called for gets no more gradient before the sync.
+  // While watching, a call of parameter_ready() means that the parameter gets no further gradient before the
+  // sync.
   void watch(bool on) { watches_ = on; }
   void parameter_ready(std::size_t parameter);
-  // As autograd reports it: remembers, too, that a backward has reached the parameter.
+  // Called if autograd reports the gradient. Also records that a backward has reached the parameter.
   void parameter_reached(std::size_t parameter);
   bool was_reached(std::size_t parameter) const { return place_[parameter].reached; }
-  // All parameters of that stage alone.
+  // Calls parameter_ready() for all parameters that belong to this stage only.
   void stage_ready(int stage);
 
-  // ZeRO 2. After each backward of a stage, or of a part of it, its gradients are reduced to their owners. Both calls
-  // are collective over the replicas. In each backward a bucket is sent once, in the order of the buckets, whatever
-  // parameters a replica uses. A gradient that is added after its bucket was sent waits for the next backward or for
-  // the sync. Replicas with different numbers of backwards hold() instead, and scatter each stage once.
+  // ZeRO 2. After each backward of a stage, or of a part of it, its gradients are reduced to their owners.
+  // scatter_added() and scatter_stage() are collective over the replicas. In each backward a bucket is sent
+  // once, in the order of the buckets, regardless of the parameters that a replica uses. A gradient that is
+  // added after its bucket was sent waits for the next backward or for the sync. Replicas with different
+  // numbers of backwards call hold() instead, and scatter each stage once.
   bool scatters() const { return strategies_.send_within_backwards(); }
   bool has_unsent() const;  // some gradients wait for the sync
   void hold(bool on) { holds_ = on; }
-  void scatter_added(int stage);  // what was added, which may fill buckets
-  void scatter_stage(int stage);  // and the reduction of every bucket is launched
+  void scatter_added(int stage);  // sends the buckets that added gradients have filled
+  void scatter_stage(int stage);  // also launches the reductions of all other buckets of the stage
 
-  // ZeRO 3. After begin_accumulation(): the memory of sums goes until their reductions, which write all of them.
+  // ZeRO 3. Called after begin_accumulation(): releases the memory of the sums until their reductions, which
+  // write all of it.
   void release_sums();
-  // ZeRO 3. A unit's full gradients get memory before its first backward, and are summed over the replicas once: by
-  // reduce_unit(), but for those that other sums come before (ties of stages, elements that several ranks hold),
-  // which the sync sums. Collective over the gradients' axes, in one order on all of their ranks.
+  // ZeRO 3. open_unit() allocates a unit's full gradients before its first backward. reduce_unit() launches
+  // their reduction over the replicas, once. Gradients that need another reduction first (parameters that
+  // stages share, elements that several ranks hold) are reduced by sync() instead. Collective over the
+  // gradients' axes, in the same order on all of their ranks.
   void open_unit(int unit);
   void reduce_unit(int unit);
 
-  // Sums elements that several ranks hold, then over shared stages, then over each parameter's gradient axes what is
-  // not reduced yet, then multiplies by `factor`, then adds what was previously reduced. Collective over those axes.
-  // Once for each accumulation. `left`: a further factor, which who steps the gradients may take out with others in one
-  // pass; it is multiplied by at once where there is something to be added to. `any_unsent`: has_unsent() of any rank.
+  // Reduces elements that several ranks hold, then gradients of shared stages, then the rest over each
+  // parameter's gradient axes. Multiplies the result by `factor` and adds previously reduced sums. Collective
+  // over those axes. Called once per accumulation.
+  // `left`: a further factor, which the code that steps may apply together with others in one pass. It is
+  // applied at once if there are sums to add to. `any_unsent`: has_unsent() of any rank.
   void sync(double factor, double left = 1, bool any_unsent = false);
-  // What the sums are still to be multiplied by, until scale(), or multiplied() by who did so.
+  // The factor that still has to be applied to the gradients. scale() applies it. Call multiplied() if you
+  // have applied it yourself.
   double left() const { return left_; }
   void multiplied() { left_ = 1; }
 
-  void zero();                // also in the middle of a step, whose reductions end first
-  void scale(double factor);  // by that and by what is left
-  // Grows with each change of a gradient in place, whoever makes it; but not by way of its data().
+  void zero();                // also during a step; waits for its reductions first
+  void scale(double factor);  // multiplies by `factor` and by left()
+  // Increases with each in-place change of a gradient by any code, except for changes through its data().
   std::uint64_t changes() const;
   const std::vector<HeldTensor>& parameters() const { return parameters_; }
   const std::vector<SharedGradient>& shared() const { return shared_; }
-  // It has a place in a bucket: it requires a gradient, or did so once.
+  // True if the parameter has a place in a bucket: it requires a gradient, or did so before.
   bool trained(std::size_t parameter) const { return place_[parameter].trained; }
-  // It takes part in this step.
+  // True if the parameter takes part in this step.
   bool steps(std::size_t parameter) const { return place_[parameter].trained && !place_[parameter].frozen; }
-  // After a sync under ZeRO only the owned range of it is the sum, until complete(). Undefined for what is not trained,
-  // and under ZeRO 2 but from complete() to the next accumulation. Under ZeRO 3 the sum of this rank's rows.
+  // The gradient of a parameter; undefined if it is not trained. With ZeRO 1, after a sync, only the owned
+  // range is the sum, until complete(). With ZeRO 2 it is undefined, except from complete() to the next
+  // accumulation. With ZeRO 3 it is the sum of this rank's rows.
   torch::Tensor gradient(std::size_t parameter) const;
-  // Brings every range to every replica: for those who look at full gradients. Collective over them.
+  // Gathers every range on every replica, for code that reads full gradients. Collective over the replicas.
   void complete();
 
   bool sharded(std::size_t parameter) const {
     return trained(parameter) && (shards_ || bucket_of(parameter).is_partitioned());
   }
-  // What replicas of a parameter have in common: under ZeRO 3 this rank's rows.
+  // The part of a parameter that this rank keeps: with ZeRO 3 its rows, otherwise all of the held parameter.
   const HeldTensor& held(std::size_t parameter) const;
-  // How what this rank steps of a parameter lies on the mesh: its placement without ZeRO, and with it one
-  // sharded further over the replicas, by elements of the result of the earlier shards. Its ranges are those of the
-  // ranks which share this rank's other coordinates.
+  // Placement of the elements that this rank steps. Without ZeRO it is the parameter's placement. With ZeRO
+  // the result of the earlier shards is also sharded over the replicas, by elements. Its ranges are those of
+  // the ranks that share this rank's other coordinates.
   const Placement& stepped_placement(std::size_t parameter) const { return stepped_[parameter]; }
-  // This rank's range of a flattened gradient, and of the values, as [elements]; they share the memory.
+  // This rank's range of the flattened gradient and of the flattened values, as [elements], without copies.
   torch::Tensor owned_gradient(std::size_t parameter) const;
   torch::Tensor owned_values(std::size_t parameter) const;
-  // False where masters alone have them for now (ZeRO 3).
+  // False while only master weights have the values (ZeRO 3).
   bool has_values(std::size_t parameter) const;
 
-  // Sends this rank's stepped ranges to all replicas, those of the first layers first, so that a forward may begin
-  // while the others travel. Collective over them.
+  // Sends this rank's stepped ranges to all replicas, beginning with the first layers, so that a forward may
+  // start while the others are in flight. Collective over the replicas.
   void gather_values();
-  void wait_values();           // of all parameters
-  void wait_values(int stage);  // of those that the stage holds
+  void wait_values();           // for all parameters
+  void wait_values(int stage);  // for the parameters that the stage holds
 
  private:
   struct Place {
     std::size_t bucket = 0;
-    std::size_t member = 0;  // of the bucket
+    std::size_t member = 0;  // index in the bucket
     bool trained = false;
-    bool frozen = false;   // trained once, and left out since
-    bool reached = false;  // by a backward, ever
+    bool frozen = false;   // was trained before, and is left out now
+    bool reached = false;  // a backward has reached it at least once
   };
 
   void add_buckets(const std::vector<std::size_t>& parameters);
@@ -176,10 +190,11 @@ class GradientBuffers {
   BucketStrategies strategies_;
   BucketRules rules_;
   GradientSum overlaps_;
-  std::deque<GradientBucket> buckets_;  // in the order of their reductions; strategies know them by their place
-  std::vector<Place> place_;            // by parameter
-  std::vector<Work> gathers_;           // of values, by bucket; empty: none is under way
-  std::size_t next_ = 0;                // the bucket whose reduction is launched next
+  // In the order of their reductions. Strategies keep pointers to buckets, so they must not move.
+  std::deque<GradientBucket> buckets_;
+  std::vector<Place> place_;   // by parameter
+  std::vector<Work> gathers_;  // gathers of values in flight, by bucket; empty: none
+  std::size_t next_ = 0;       // the bucket whose reduction is launched next
   bool watches_ = false;
   double left_ = 1;
   bool reduced_ = false;  // the buckets hold reduced sums

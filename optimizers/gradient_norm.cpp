@@ -10,7 +10,8 @@
 namespace gantry {
 namespace {
 
-// The elements of its gradient that this rank owns, as they lie together: all that it steps unless ranks share some.
+// The elements of a gradient that this rank owns, as views: all elements that it steps, unless ranks share
+// some.
 std::vector<torch::Tensor> owned_parts(const GradientBuffers& gradients, std::size_t i,
                                        const Coordinates& coordinates) {
   const torch::Tensor gradient = gradients.sharded(i) ? gradients.owned_gradient(i) : gradients.gradient(i);

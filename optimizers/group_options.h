@@ -1,4 +1,4 @@
-// The options of an optimizer's groups as its maker has stated them.
+// Keeps the options of an optimizer's groups as the caller has set them.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace gantry {
 
-// `held` are an optimizer's groups, made of `stated`. LibTorch 2.13's constructors give a group the defaults,
-// and of its own options those alone whose class they know and that differ from a new one's; here each group that
-// states options has those again.
+// `held`: the groups of an optimizer that was constructed from `stated`. The constructors of LibTorch 2.13
+// replace a group's options by the defaults. They keep only options whose class they know and whose values
+// differ from a new object's. This function restores the options of each group that sets some.
 inline void keep_group_options(std::vector<torch::optim::OptimizerParamGroup>& held,
                                const std::vector<torch::optim::OptimizerParamGroup>& stated) {
   for (std::size_t i = 0; i < stated.size(); ++i)

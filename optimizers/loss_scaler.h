@@ -1,5 +1,6 @@
-// The dynamic loss scale of float16 (Micikevicius et al., arXiv 1710.03740): halved after some overflows in a row,
-// doubled after many steps without one. A value: every rank sees the same norms, so all keep the same scale.
+// The dynamic loss scale of float16 (Micikevicius et al., arXiv 1710.03740): halved after several overflows
+// in a row, doubled after many steps without one. Every rank sees the same norms, so all ranks keep the same
+// scale without communication.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@ class LossScaler {
     state_.scale *= 2;
   }
 
-  // What a resumed run goes on from.
+  // The state from which a resumed run continues.
   struct State {
     double scale;
     int good_steps = 0;  // since the last overflow or doubling

@@ -10,12 +10,12 @@
 namespace gantry {
 namespace {
 
-// A schedule between its warm-up and the end of the run.
+// The part of a schedule between its warm-up and the end of the run.
 struct RateDecay {
   const LrScheduleConfig& config;
   std::int64_t warmup, steps;
 
-  // The share of the decay that is over at `index`, if the decay begins at index `from`.
+  // The fraction of the decay that is complete at `index`, if the decay begins at index `from`.
   double progress(std::int64_t index, std::int64_t from) const {
     const double length = std::max<double>(1, static_cast<double>(steps - from));
     return std::clamp(static_cast<double>(index - from) / length, 0.0, 1.0);
@@ -45,7 +45,8 @@ double polynomial_rate(const RateDecay& decay, std::int64_t index) {
   return std::pow(1 - decay.progress(index, decay.warmup), decay.config.power);
 }
 
-// 1 / sqrt(index), scaled to 1 at the end of the warm-up; without a warm-up, as after one of 10,000 steps.
+// 1 / sqrt(index), scaled to 1 at the end of the warm-up. Without a warm-up, scaled as after one of 10,000
+// steps.
 double inverse_sqrt_rate(const RateDecay& decay, std::int64_t index) {
   const double scale = decay.warmup > 0 ? static_cast<double>(decay.warmup) : 10'000;
   return 1 / std::sqrt((static_cast<double>(index - decay.warmup) + scale) / scale);

@@ -27,7 +27,7 @@ OptimizerUnit unit_of(const Units& units, const torch::Tensor& parameter) {
   return found == units.end() ? OptimizerUnit::kElement : found->second;
 }
 
-// Products of a matrix with itself are what a step of it costs.
+// The cost of a step is dominated by multiplications of a matrix with itself.
 std::int64_t work_of(const Shape& shape) {
   const std::int64_t columns = shape.back(), rows = shape.size() > 1 ? shape[shape.size() - 2] : 1;
   return elements_of(shape) * std::min(rows, columns);
@@ -104,7 +104,7 @@ void MasterParameters::make_masters(const std::vector<std::size_t>& parameters) 
         torch::empty(placement(i).local_shape(coordinates_), is_low_[i] ? options.dtype(torch::kFloat32) : options);
     moves.push_back(move(i, gradients_.owned_values(i), masters_[i]));
   }
-  if (stale_ != Stale::kCopies) units_.bring_together(moves);  // else the step fills them, or fill()
+  if (stale_ != Stale::kCopies) units_.bring_together(moves);  // otherwise the step or fill() fills them
   for (const std::size_t i : unsharded) masters_[i].requires_grad_();
 }
 
@@ -169,13 +169,13 @@ void MasterParameters::after_step() {
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     if (is_full(i)) {
       moves.push_back(move(i, gradients_.owned_values(i), masters_[i]));
-      masters_[i].mutable_grad().reset();  // its memory is the step's
+      masters_[i].mutable_grad().reset();  // it exists only during the step
     } else if (is_low_[i] && gradients_.has_values(i)) {
       values.push_back(gradients_.owned_values(i));
       masters.push_back(masters_[i].view({-1}));
     }
   }
-  if (!values.empty()) at::_foreach_copy_(values, masters);  // few kernels of a device
+  if (!values.empty()) at::_foreach_copy_(values, masters);  // a few kernels on a device
   units_.hand_out(moves);
   gradients_.gather_values();
 }

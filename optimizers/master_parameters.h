@@ -1,9 +1,11 @@
-// What the optimizer steps in place of the model's parameters where the two differ: float32 copies of bfloat16 and
-// float16 parameters; under ZeRO the range of each that this replica steps; and where an optimizer must see rows or
-// matrices that ranks hold parts of, the whole on one of them (GatheredUnits). One tensor for each held parameter,
-// which takes its place in the optimizer's groups; empty where another rank steps it all. It is flat where the
-// optimizer treats elements alike, so that any such optimizer works on it unchanged, and else of the shape that its
-// placement leaves.
+// Tensors that the optimizer steps in place of the model's parameters, if the two differ. These are float32
+// copies of bfloat16 and float16 parameters and, under ZeRO, the range of each parameter that this replica
+// steps. For an optimizer that needs full rows or matrices of sharded parameters, they are full tensors on
+// one rank (GatheredUnits).
+//
+// Each held parameter has one such master, which replaces it in the optimizer's groups. It is empty if
+// another rank steps all of the parameter. It is flat if the optimizer treats elements independently, so that
+// any such optimizer works on it unchanged. Otherwise it has the local shape of its placement.
 #pragma once
 
 #include <optional>
@@ -18,41 +20,43 @@ namespace gantry {
 
 class MasterParameters {
  public:
-  // Replaces the parameters in the optimizer's groups. Nothing is owned. Collective over the axes that shard what the
-  // optimizer must see whole.
+  // Replaces the parameters in the optimizer's groups. Owns neither argument. Collective over the axes that
+  // shard parameters that the optimizer needs in full.
   MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients, const ProcessGroupMesh& mesh);
 
-  // True if a model's parameters need masters to be stepped by this optimizer.
+  // True if this optimizer needs masters to step the parameters of a model.
   static bool needed(const torch::optim::Optimizer& optimizer, const std::vector<HeldTensor>& parameters,
                      bool partitions);
 
-  // These three are collective as the constructor is.
-  // Makes masters of parameters that were brought in since.
+  // The next three functions are collective like the constructor.
+  // Makes masters of parameters that were added since.
   void add_parameters();
-  // Gives the masters their gradients; before the first step masters that are copies are filled, so that weights may be
-  // loaded after boosting.
+  // Sets the gradients of the masters. Before the first step it also fills masters that are copies, so that
+  // weights may be loaded after boosting.
   void before_step();
-  // Brings the stepped values to the parameters that have memory and, under ZeRO, sends them to the other replicas.
+  // Writes the stepped values to the parameters that have memory and, under ZeRO, sends them to the other
+  // replicas.
   void after_step();
 
   const torch::Tensor& master(std::size_t parameter) const { return masters_[parameter]; }
-  // How the master lies on the mesh, and the optimizer's state with it.
+  // Placement of the master and of its optimizer state.
   Placement placement(std::size_t parameter) const;
-  bool is_copy(std::size_t parameter) const { return is_low_[parameter]; }  // float32 of a lower precision
-  // A copy of what this rank holds of the parameter, whose values are the master's, rounded.
+  bool is_copy(std::size_t parameter) const { return is_low_[parameter]; }  // a float32 copy
+  // True if this rank's values of the parameter are the rounded master. write_values() writes them.
   bool has_values(std::size_t parameter) const {
     return made_[parameter] && is_low_[parameter] && !is_full(parameter) && stale_ != Stale::kUnsharded;
   }
   void write_values(std::size_t parameter, torch::Tensor& values) const;
-  // Masters of lower precisions hold loaded values from here on; wholes take the parameters' before the next step.
+  // Call it after masters were loaded. Float32 masters then keep their values. Full tensors in the
+  // parameters' own precision are gathered from the parameters before the next step.
   void loaded();
-  // The parameters were given new values: the masters take them before the next step.
+  // Call it after the parameters were given new values: the masters copy them before the next step.
   void refresh();
-  // Makes masters of lower precisions that no step has filled yet what they will be. Collective as the constructor is.
+  // Fills the masters that are copies, if no step has filled them yet. Collective like the constructor.
   void fill();
 
  private:
-  // What has to be filled before a step: masters of lower precisions, or all that are copies.
+  // The masters to fill before a step: full tensors in the parameters' own precision, or all that are copies.
   enum class Stale { kNone, kUnsharded, kCopies };
 
   void make_masters(const std::vector<std::size_t>& parameters);
@@ -64,7 +68,7 @@ class MasterParameters {
   GradientBuffers& gradients_;
   Coordinates coordinates_;
   GatheredUnits units_;
-  std::vector<torch::Tensor> masters_;  // a parameter that never required a gradient stands for itself
+  std::vector<torch::Tensor> masters_;  // an untrained parameter is its own entry
   std::vector<bool> made_, is_low_;
   std::vector<std::optional<std::size_t>> unit_numbers_;  // by parameter: its number in units_
   Stale stale_ = Stale::kCopies;

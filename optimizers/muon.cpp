@@ -11,10 +11,10 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-// Of Jordan's quintic: steepest at 0, where small singular values have the longest way.
+// Coefficients of Jordan's quintic. It is steepest at 0, because small singular values are farthest from 1.
 constexpr double kLinear = 3.4445, kCubic = -4.7750, kQuintic = 2.0315;
 constexpr double kSmallestNorm = 1e-7;
-// An orthogonal update's entries are as large as AdamW's usual ones with this share (arXiv 2502.16982).
+// With this factor the entries of an orthogonal update have the usual size of AdamW's (arXiv 2502.16982).
 constexpr double kSizeOfAdamW = 0.2;
 
 void require_matrices(const OptimizerParamGroup& group) {
@@ -30,7 +30,8 @@ void require_matrices(const OptimizerParamGroup& group) {
 
 torch::Tensor orthogonal_factor(const torch::Tensor& matrix, int iterations) {
   const bool is_tall = matrix.size(-2) > matrix.size(-1);
-  torch::Tensor wide = is_tall ? matrix.mT() : matrix;  // the products below are of the shorter side
+  // The matrix multiplications below have the size of the shorter side.
+  torch::Tensor wide = is_tall ? matrix.mT() : matrix;
   const torch::Tensor norm = at::linalg_vector_norm(wide, 2, at::IntArrayRef({-2, -1}), /*keepdim=*/true);
   wide = wide / norm.clamp_min(kSmallestNorm);
   for (int i = 0; i < iterations; ++i) {

@@ -1,4 +1,4 @@
-// What an optimizer keeps beside the tensors that it steps, in bytes.
+// Memory that an optimizer uses in addition to the tensors that it steps, in bytes.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 namespace gantry {
 
 struct OptimizerBytes {
-  std::int64_t held = 0;     // of parameters that were stepped
-  std::int64_t to_come = 0;  // of those that the first step will make room for
+  std::int64_t held = 0;     // state of parameters that were stepped
+  std::int64_t to_come = 0;  // state that the first step will allocate
 };
 
-// Knows LibTorch's optimizers that can be saved, and Gantry's. Another class counts as keeping nothing.
+// Supports LibTorch's optimizers that can be saved, and Gantry's. Another class counts as having no state.
 OptimizerBytes optimizer_bytes(torch::optim::Optimizer& optimizer);
 
 }  // namespace gantry

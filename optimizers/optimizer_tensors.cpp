@@ -19,14 +19,14 @@ using torch::optim::Optimizer;
 using torch::optim::OptimizerOptions;
 using torch::optim::OptimizerParamState;
 
-// A tensor of a parameter's state, and the groups that keep it.
+// A tensor of a parameter's state, and the groups that have it.
 struct StateTensor {
-  const char* name;  // in checkpoints
+  const char* name;  // name in checkpoints
   torch::Tensor& (*of)(OptimizerParamState& state);
   bool (*is_kept)(const OptimizerOptions& options) = [](const OptimizerOptions&) { return true; };
 };
 
-// The state of a class of LibTorch's optimizers.
+// The state of a class of optimizers in LibTorch.
 struct StateTable {
   bool (*is_of)(const Optimizer& optimizer);
   std::unique_ptr<OptimizerParamState> (*make)();
@@ -42,7 +42,7 @@ bool is_a(const Optimizer& optimizer) {
   return dynamic_cast<const Class*>(&optimizer) != nullptr;
 }
 
-// A derived class may have a state of its own, which the table lacks.
+// A derived class may have its own state, which the table lacks.
 template <class Class>
 bool is_exactly(const Optimizer& optimizer) {
   return typeid(optimizer) == typeid(Class);
@@ -139,7 +139,7 @@ const StateTable& table_of(const Optimizer& optimizer) {
   refuse_unsaved_optimizer(optimizer, "checkpoint");
 }
 
-// The options of the group with the parameter; a parameter without a group is not stepped.
+// The options of the group with the parameter. A parameter without a group is not stepped.
 const OptimizerOptions& options_of(Optimizer& optimizer, const torch::Tensor& parameter) {
   for (auto& group : optimizer.param_groups())
     for (const auto& held : group.params())
@@ -179,7 +179,7 @@ void set_optimizer_steps(Optimizer& optimizer, const torch::Tensor& parameter, s
   if (auto* own = dynamic_cast<StatefulOptimizer*>(&optimizer)) return own->set_steps(parameter, steps);
   const StateTable& table = table_of(optimizer);
   if (!table.steps) return;
-  optimizer_tensors(optimizer, parameter);  // a state with steps has tensors
+  optimizer_tensors(optimizer, parameter);  // creates the tensors: a state with steps must have them
   table.steps(state_of(table, optimizer, parameter)) = steps;
 }
 
@@ -217,7 +217,7 @@ void make_initial_state(Optimizer& optimizer) {
     for (const auto& parameter : group.params()) optimizer_tensors(optimizer, parameter);
 }
 
-// The classes of the tables step each element by itself.
+// The classes in the tables step each element independently.
 bool is_known_optimizer(const Optimizer& optimizer) { return is_saved_optimizer(optimizer); }
 
 OptimizerUnit optimizer_unit(const Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group) {

@@ -62,7 +62,7 @@ void ParameterShards::note(int unit, int layer, const std::vector<int>& stages) 
   }
 }
 
-// One list of sets on all ranks: of the ranks that hold one copy, and of those that hold one part.
+// All ranks pass the same list of sets: ranks that together hold one copy, and ranks that hold the same part.
 ParameterShards::Holders ParameterShards::make_holders(axis::View view, const ViewShards& rows) const {
   const Mesh& mesh = mesh_.mesh();
   const auto axes = names_of(rows.axes);

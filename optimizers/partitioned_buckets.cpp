@@ -1,4 +1,4 @@
-// ZeRO 1: full gradients stand until the sync, and each replica steps a range of every bucket.
+// ZeRO 1: full gradients are kept until the sync, and each replica steps a range of every bucket.
 #include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/optimizers/partitioned_values.h"
 #include "gantry/tensors/libtorch.h"

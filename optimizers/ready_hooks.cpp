@@ -6,8 +6,8 @@
 namespace gantry {
 namespace {
 
-// Fires when a backward has accumulated the parameter's gradient, also where a layer's own backward added it and gave
-// autograd none.
+// Called after a backward has accumulated the parameter's gradient, also if the layer's own backward has
+// added it and has returned no gradient to autograd.
 class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
  public:
   ReadyHook(std::weak_ptr<GradientBuffers> gradients, std::size_t parameter)

@@ -1,4 +1,4 @@
-// Has autograd tell the gradient buckets of each parameter whose gradient is added.
+// Makes autograd report each parameter whose gradient was added to the gradient buffers.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-// Installs a hook on every parameter, which keeps `gradients` alive no longer than its owner does. After sharding: a
-// parameter that changes its shape under a hook makes the next backward throw.
+// Installs a hook on every parameter. The hooks do not extend the lifetime of `gradients`. Call it after
+// sharding: if a parameter changes its shape after its hook was installed, the next backward throws.
 void report_ready_gradients(const std::shared_ptr<GradientBuffers>& gradients);
 
 }  // namespace gantry

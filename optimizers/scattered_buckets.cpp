@@ -1,5 +1,5 @@
-// ZeRO 2: gradients are on their way to the replica that owns them while the backward runs. Full buckets at a time:
-// one travels while the next one fills.
+// ZeRO 2: gradients are sent to the replica that owns them during the backward, a full bucket at a time: one
+// is in flight while the next one fills.
 #include <map>
 #include <set>
 #include <vector>
@@ -16,7 +16,8 @@ class ScatteredBuckets final : public BucketStrategy {
  public:
   explicit ScatteredBuckets(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
 
-  // Parameters whose gradients are summed otherwise first, or over other axes too, keep them whole until the sync.
+  // Parameters whose gradients need another reduction first, or are reduced over other axes too, keep full
+  // gradients until the sync.
   bool takes(const BucketKind& kind) const override {
     return can_be_partitioned(kind, mesh_) && !kind.late && kind.is_summed_over_replicas_alone();
   }
@@ -47,7 +48,7 @@ class ScatteredBuckets final : public BucketStrategy {
     if (--bucket.missing == 0 && sends) send_full(bucket.kind.stage);
   }
 
-  // Once in each backward: other replicas may not have used the parameter again.
+  // Once per backward, because other replicas may not have used the parameter again.
   void send_added(GradientBucket& bucket) override {
     if (!sent_.contains(&bucket)) set_out(bucket);
     sent_.erase(&bucket);
@@ -89,8 +90,8 @@ class ScatteredBuckets final : public BucketStrategy {
  private:
   Range own_range(const GradientBucket& bucket) const { return bucket.range(replicas_of(bucket, mesh_).rank()); }
 
-  // Replicas that use other parameters fill their buckets in another order: all of them send in the order of the
-  // buckets.
+  // Replicas that use different parameters fill their buckets in a different order, so all of them send in
+  // the order of the buckets.
   void send_full(int stage) {
     for (GradientBucket* bucket : of_stage_.at(stage)) {
       if (sent_.contains(bucket)) continue;

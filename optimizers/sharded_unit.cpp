@@ -89,14 +89,14 @@ void ShardedUnit::release_shard(std::function<void()> fill) {
 
 void ShardedUnit::keep_rows() {
   const auto fill = std::exchange(fill_, nullptr);
-  if (!fill || rows_.is_there()) return;  // a gather that is on its way has filled them
+  if (!fill || rows_.is_there()) return;  // a gather in flight has filled them
   const torch::NoGradGuard no_grad;
   rows_.bring();
   fill();
 }
 
 void ShardedUnit::release() {
-  if (is_arriving()) wait();  // the other ranks take part in it
+  if (is_arriving()) wait();  // the other ranks take part in the gather
   memory_.release();
 }
 

@@ -1,10 +1,10 @@
-// Has an optimizer that was boosted refuse a step() of its user's. Only BoostedOptimizer::step() clips, looks for what
-// is not finite, and brings stepped values to where they are used; under ZeRO or in a low precision the optimizer's own
-// step() would train nothing, without a word.
+// Makes a boosted optimizer reject a step() of the program. Only BoostedOptimizer::step() clips gradients,
+// checks for values that are not finite, and copies stepped values to the parameters. Under ZeRO or in a low
+// precision the optimizer's own step() would silently train nothing.
 //
-// LibTorch's optimizers have no hooks, but each of them asks every parameter for its gradient. So one empty tensor
-// joins the first group, which answers that question while the latch is open and throws while it is closed. zero_grad()
-// asks for the gradient to write it: that is passed on.
+// LibTorch's optimizers have no hooks, but each of them reads the gradient of every parameter. Therefore an
+// empty tensor is added to the first group. Reading its gradient succeeds while the latch is open and throws
+// while it is closed. zero_grad() requests the gradient for writing; this call is forwarded.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,15 @@ namespace gantry {
 
 class StepLatch {
  public:
-  // Joins the optimizer, closed. `zero_grad` is called by the optimizer's zero_grad().
+  // Adds the tensor to the optimizer, with the latch closed. `zero_grad` is called by the optimizer's
+  // zero_grad().
   StepLatch(torch::optim::Optimizer& optimizer, std::function<void()> zero_grad);
-  // Leaves it open for good.
+  // Leaves the latch open permanently.
   ~StepLatch();
   StepLatch(const StepLatch&) = delete;
   StepLatch& operator=(const StepLatch&) = delete;
 
-  // Runs `step`, a step of the optimizer, while it is open.
+  // Runs `step`, a step of the optimizer, with the latch open.
   void open_for(const std::function<void()>& step);
 
   struct State {

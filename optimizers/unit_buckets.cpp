@@ -1,6 +1,6 @@
-// ZeRO 3: a bucket is what of a unit is summed over the same axes. Each element is summed over all replicas in the
-// order of their ranks, as without ZeRO, so that it has the same bits; with replicas of shards each of them sums a
-// piece of the part that they hold, and they tell each other.
+// ZeRO 3: a bucket has the parameters of a unit that are reduced over the same axes. Each element is reduced
+// over all replicas in rank order, as without ZeRO, so that the result is bitwise identical. With replicated
+// shards, each replica reduces a piece of its part, and the replicas of the part all-gather the pieces.
 #include <algorithm>
 #include <utility>
 
@@ -57,7 +57,7 @@ class UnitBuckets final : public BucketStrategy {
     if (travelling_) finish(*travelling_);
     open(bucket);
     bucket.sent = true;
-    for (auto& member : bucket.members) member.lazy->values();  // zero where nothing was added
+    for (auto& member : bucket.members) member.lazy->values();  // zero if nothing was added
     if (!bucket.kind.is_summed_over_replicas_alone()) {
       std::vector<torch::Tensor> all;
       for (const auto& member : bucket.members) all.push_back(member.gradient.view({-1}));
@@ -98,7 +98,7 @@ class UnitBuckets final : public BucketStrategy {
     clear_gradients(bucket);
   }
 
-  // After a sync, and before an accumulation; never while gradients of several calls add up.
+  // Called after a sync and before an accumulation, but never while gradients of several calls accumulate.
   void release(GradientBucket& bucket) override {
     finish(bucket);
     if (!std::exchange(bucket.sent, false)) return;
@@ -114,8 +114,8 @@ class UnitBuckets final : public BucketStrategy {
     return shards_.holders(bucket.kind.unit);
   }
 
-  // Its memory goes before the next unit's gradients need some. Where replicas tell each other, all of them finish at
-  // one point.
+  // Completes a reduction that has arrived, so that its memory is free before the next unit's gradients need
+  // some. Not for replicated shards, because all replicas must finish at the same point.
   void finish_what_has_come() {
     if (travelling_ && !holders_of(*travelling_).replicas && travelling_->work.done()) finish(*travelling_);
   }
@@ -124,8 +124,8 @@ class UnitBuckets final : public BucketStrategy {
     return shards_.full(bucket.members.front().parameter).placement.name;
   }
 
-  // The elements of a part, member by member, are partitioned over its replicas. Appends what a rank's piece of that
-  // is, and gives its size.
+  // The elements of a part, member by member, are partitioned over its replicas. Appends the piece of one
+  // rank, and returns its size.
   std::int64_t add_piece(const GradientBucket& bucket, int part, int replica,
                          std::vector<torch::Tensor>& pieces) const {
     const Range wanted = piece_of(bucket, part, replica);
@@ -139,7 +139,7 @@ class UnitBuckets final : public BucketStrategy {
     return wanted.size();
   }
 
-  // One behind the other. Those of a single parameter may lie so: they are not copied.
+  // Concatenates pieces. Contiguous pieces of a single parameter are not copied.
   static torch::Tensor joined(const GradientBucket& bucket, const std::vector<torch::Tensor>& pieces) {
     if (pieces.empty()) return bucket.new_gradients(0);
     if (bucket.members.size() > 1) return torch::cat(pieces);
@@ -200,7 +200,7 @@ class UnitBuckets final : public BucketStrategy {
   const ParameterShards& shards_;
   GradientBucket* travelling_ = nullptr;
   Sizes sizes_;
-  torch::Tensor packed_, piece_;  // of what is travelling
+  torch::Tensor packed_, piece_;  // buffers of the reduction in flight
 };
 
 }  // namespace

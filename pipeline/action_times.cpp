@@ -22,8 +22,8 @@ class HostTimes final : public ActionTimes {
   std::vector<TimedAction> done_;
 };
 
-// Events are used again from step to step. The first one of a step tells how the device's clock lies to the host's:
-// the device had nothing to do then, or the times are late by what it still had.
+// Events are reused from step to step. The first event of a step relates the device's clock to the host's. If
+// the device is not idle at that time, all times are late by its remaining work.
 class DeviceTimes final : public ActionTimes {
  public:
   explicit DeviceTimes(torch::Device device) : device_(device), guard_(device.type()) {}
@@ -61,7 +61,7 @@ class DeviceTimes final : public ActionTimes {
 
   const torch::Device device_;
   const c10::impl::VirtualGuardImpl guard_;
-  std::vector<c10::Event> events_;  // the anchor; then a begin and an end of each action
+  std::vector<c10::Event> events_;  // the anchor, then a begin and an end per action
   std::vector<Action> actions_;
   double anchor_seconds_ = 0;
 };

@@ -1,5 +1,5 @@
-// When the actions of a step ran on this rank: on the CPU as the host did them; on a device between two of its events,
-// since the host is done with an action long before the device is.
+// The times at which the actions of a step ran on this rank. On the CPU they are the host's times. On a
+// device they are taken from events, because the host finishes an action long before the device does.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ class ActionTimes {
  public:
   virtual ~ActionTimes() = default;
 
-  // Around each action, by whoever runs it, on the stream that it computes on.
+  // Called before and after each action, on the stream on which it computes.
   virtual void begin() = 0;
   virtual void end(const Action& action) = 0;
-  // The actions since the last take(), in seconds on the host's steady clock. A device's have to be over, as they are
-  // after a step has read back its loss: else this waits for them.
+  // Returns the actions since the last take(), in seconds on the host's steady clock. A device must have
+  // completed them, as it has once a step has read its loss back; otherwise the call waits.
   virtual std::vector<TimedAction> take() = 0;
 };
 

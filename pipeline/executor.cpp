@@ -5,7 +5,8 @@
 namespace gantry::schedule {
 namespace {
 
-// Receives posted ahead of their use: enough to hide a message's latency, few enough to bound memory.
+// Number of receives that are posted ahead of their use: enough to hide a message's latency, few enough to
+// bound memory.
 constexpr std::size_t kReceivesAhead = 4;
 
 StageMessage message(StageMessage::Direction direction, int sending_stage, int microbatch,
@@ -21,7 +22,8 @@ StageMessage backward_message(int sending_stage, int microbatch, const StageRunt
   return message(StageMessage::Direction::kBackward, sending_stage, microbatch, runtime);
 }
 
-// Leaves that stand for another stage's output on this rank, as a message's receiver would see them.
+// Returns leaves for the output of another stage on this rank, like those that the receiver of a message
+// gets.
 TensorDict as_received(const TensorDict& sent) {
   TensorDict received;
   for (const auto& [name, tensor] : sent) {
@@ -32,7 +34,7 @@ TensorDict as_received(const TensorDict& sent) {
   return received;
 }
 
-// Grows with every write into one of them.
+// Increases with every write into one of the tensors.
 std::int64_t versions_of(const TensorDict& tensors) {
   std::int64_t sum = 0;
   for (const auto& [name, tensor] : tensors)
@@ -40,7 +42,7 @@ std::int64_t versions_of(const TensorDict& tensors) {
   return sum;
 }
 
-// What a stage is given may be another rank's own memory: nobody may write into it.
+// The input of a stage may be the memory of another rank, so the stage must not write into it.
 void expect_unwritten(const TensorDict& given, std::int64_t versions, const Action& action, const char* what) {
   if (versions_of(given) == versions) return;
   std::string names;
@@ -51,8 +53,8 @@ void expect_unwritten(const TensorDict& given, std::int64_t versions, const Acti
                     "an operation that returns a new tensor", "use x = x.add(y) instead of x.add_(y)"});
 }
 
-// True if nothing but this handle holds the memory: neither the graph, a view nor the model itself (an output may be a
-// parameter), so a backward can do without it.
+// True if only this handle holds the memory: not the graph, a view or the model itself (an output may be a
+// parameter). A backward does not need such memory.
 bool is_sole_owner(const torch::Tensor& tensor) {
   return tensor.defined() && tensor.use_count() == 1 && tensor.has_storage() && !tensor.is_view() &&
          tensor.storage().use_count() == 1;
@@ -87,7 +89,7 @@ bool Executor::run(StageRuntime& runtime, ActionTimes* times, const Stops& stops
   return !is_aborted_;
 }
 
-// What the action would have made stays empty, and so do the messages that carry it.
+// The outputs of a skipped action stay empty, and so do the messages that carry them.
 void Executor::skip(const Action& action, StageRuntime& runtime) {
   activations_[{action.stage, action.microbatch}] = {};
   runtime.skip(action.kind, action.stage, action.microbatch);
@@ -145,7 +147,8 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
   }
 }
 
-// The second of a pair, whose data are there: receives stand in front of both.
+// Offers the second action of an overlapped pair. Its inputs have arrived, because receives precede both
+// actions.
 void Executor::offer(const Action& backward, StageRuntime& runtime) {
   const Activation& its = activation(backward.stage, backward.microbatch);
   runtime.offer_backward(backward, its.output, its.output_gradients);
@@ -171,7 +174,7 @@ void Executor::send_forward(const Action& action, const StageRuntime& runtime) {
   std::vector<torch::Tensor> freed;
   for (auto& [name, tensor] : boundary)
     if (is_sole_owner(tensor)) freed.push_back(tensor);
-  // Aliases travel, so that the outputs can let go of the memory while it is under way.
+  // Send aliases, so that the outputs can release the memory while it is in flight.
   TensorDict sent = as_received(boundary);
   link_.send(forward_message(action.stage, action.microbatch, runtime), schedule_.rank_of(action.stage + 1), sent);
   if (!runtime.needs_gradients()) {

@@ -1,5 +1,6 @@
-// Runs a proved schedule on one pipeline rank. Knows nothing of models: it moves activations between the StageRuntime
-// that computes and the StageLink that communicates, as the list of actions says.
+// Runs a validated schedule on one pipeline rank. It does not depend on the model: it follows the list of
+// actions, and moves activations between the StageRuntime, which computes, and the StageLink, which
+// communicates.
 #pragma once
 
 #include <functional>
@@ -15,28 +16,29 @@ namespace gantry::schedule {
 
 class Executor {
  public:
-  // Asked before each action that computes. True: the step is given up. Ranks that compute a stage together must get
-  // the same answer to the same question; those of other stages need not.
+  // Called before each action that computes; true aborts the step. Ranks that compute a stage together must
+  // get the same answer from the same call. Ranks of different stages need not.
   using Stops = std::function<bool()>;
 
-  // `lowered` is valid and has sends and receives; `rank` is this rank's place along pp. The link is not owned.
+  // `lowered` is valid and contains sends and receives. `rank` is this rank's index along pp. The link is not
+  // owned.
   Executor(Schedule lowered, int rank, StageLink& link);
 
-  // One step. Collective over pp: each rank runs its own row. On return nothing of the step is held. False where this
-  // rank has given the step up: from then on it computes nothing, and its messages are empty, which tells the later
-  // stages. Every message still has its receiver, so the link is as good as after a whole step. `times` notes each
-  // action that is run, if it is not null.
+  // Runs one step, and keeps none of its tensors. Collective over pp: each rank runs its own row. Returns
+  // false if this rank has aborted the step. It then computes nothing more, and its messages are empty, which
+  // notifies the later stages. Every message still has its receiver, so the link stays usable. `times`
+  // records each action that is run, if it is not null.
   bool run(StageRuntime& runtime, ActionTimes* times = nullptr, const Stops& stops = {});
 
   const Schedule& schedule() const { return schedule_; }
 
  private:
-  // All that a (stage, microbatch) holds, from its forward to its backward. The only owner of these tensors.
+  // All tensors of a (stage, microbatch), from its forward to its backward. Their only owner.
   struct Activation {
     TensorDict input;
     StageOutput output;
-    TensorDict output_gradients;  // received, or handed over by the next stage when this rank holds it
-    TensorDict input_gradients;   // made by the backward, until they are sent
+    TensorDict output_gradients;  // received, or set by the next stage if this rank holds it
+    TensorDict input_gradients;   // computed by the backward; kept until they are sent
   };
 
   void execute(const Action& action, StageRuntime& runtime);
@@ -54,7 +56,7 @@ class Executor {
   int rank_;
   StageLink& link_;
   std::map<std::pair<int, int>, Activation> activations_;
-  bool is_aborted_ = false;  // the step under way
+  bool is_aborted_ = false;  // the current step
 };
 
 }  // namespace gantry::schedule

@@ -9,7 +9,7 @@
 namespace gantry {
 namespace {
 
-// Metadata goes before everything else of its message, on the message's own stage and microbatch.
+// Metadata precedes the rest of its message, with the same stage and microbatch.
 Tag metadata_tag(const StageMessage& message, int entry) {
   return {Tag::Kind::kMetadata, message.stage, message.microbatch, entry};
 }
@@ -42,7 +42,7 @@ StageLink::Format StageLink::format_of(const TensorDict& tensors) {
   return format;
 }
 
-// As format_of() says it, without making one for each message.
+// Compares the tensors with a format, without calling format_of() for each message.
 bool StageLink::fits(const Format& format, const TensorDict& tensors) {
   return std::equal(format.begin(), format.end(), tensors.begin(), tensors.end(),
                     [](const EntrySpec& entry, const TensorDict::Entry& given) {
@@ -54,12 +54,12 @@ bool StageLink::fits(const Format& format, const TensorDict& tensors) {
                     });
 }
 
-// A message without a tensor can't tell that it is another one.
+// A message without tensors cannot signal a new format.
 bool StageLink::can_tell(const Format& format) {
   return std::any_of(format.begin(), format.end(), [](const EntrySpec& entry) { return !entry.absent; });
 }
 
-// A backward message carries gradients of what the forward message brought.
+// A backward message carries the gradients of the tensors in the forward message.
 StageLink::DescriptionPtr StageLink::describe(Format forward) {
   Description description{std::move(forward), {}};
   for (const auto& entry : description.forward)
@@ -83,7 +83,7 @@ StageLink::DescriptionPtr StageLink::receive_description(const StageMessage& mes
   const torch::Tensor bytes = pipeline_.recv({{length}, torch::kUInt8}, from, metadata_tag(message, 1)).result();
   const char* text = static_cast<const char*>(bytes.data_ptr());
   Format format;
-  // Of the sender's kind of device: this rank's own one of it.
+  // The type of the device is the sender's, its index is this rank's.
   for (const auto& entry : nlohmann::json::parse(text, text + length))
     format.push_back({entry[0],
                       {entry[1], static_cast<torch::ScalarType>(entry[2].get<int>()),
@@ -98,7 +98,7 @@ const StageLink::Format* StageLink::expected_format(const StageMessage& message)
     const auto found = received_.find(key_of(message));
     return found == received_.end() ? nullptr : &found->second->forward;
   }
-  // The forward of stage s - 1 says what the backward of stage s looks like, to both sides.
+  // The forward of stage s - 1 determines the format of the backward of stage s, on both sides.
   const auto found = awaited_backward_.find({message.stage - 1, message.microbatch});
   return found == awaited_backward_.end() ? nullptr : &found->second->backward;
 }
@@ -144,7 +144,7 @@ void StageLink::send_entries(const StageMessage& message, int to, const Format& 
   }
 }
 
-// Of what is expected, one tensor per entry.
+// Returns one tensor per expected entry.
 std::vector<torch::Tensor> StageLink::receive_entries(const StageMessage& message, int from) {
   post(message, from);
   const auto posted = posted_.find({message.direction, message.stage, message.microbatch});
@@ -163,7 +163,8 @@ TensorDict StageLink::receive(const StageMessage& message, int from) {
   std::vector<torch::Tensor> tensors;
   if (format) tensors = receive_entries(message, from);
   const auto came = [](const torch::Tensor& tensor) { return tensor.defined(); };
-  if (forward && std::none_of(tensors.begin(), tensors.end(), came)) {  // it looks otherwise, or is the first one
+  // Another format, or the first message.
+  if (forward && std::none_of(tensors.begin(), tensors.end(), came)) {
     received_[key_of(message)] = receive_description(message, from);
     format = expected_format(message);
     tensors = receive_entries(message, from);

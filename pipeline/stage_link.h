@@ -1,11 +1,12 @@
 // Point-to-point transport of TensorDicts between pipeline stages: any number of entries, shapes and dtypes.
 //
-// A description (names, dtypes, shapes, which entries require a gradient) goes before the first forward message of a
-// stage, shape key and microbatch, and before each one that differs from the last of these; all others carry tensors
-// only. The receiver can't know of a change and may have posted receives of the former description: the sender fills
-// those with absent tensors, which says that a new description follows. A backward message has the floating entries
-// that require a gradient, in the order of the forward message of its microbatch; an undefined gradient is sent as
-// absent.
+// A description (names, dtypes, shapes, entries that require a gradient) precedes the first forward message
+// of a stage, shape key and microbatch, and each message that differs from the previous one. All other
+// messages contain only tensors. The receiver does not know in advance that the format has changed, and may
+// have posted receives for the previous description. The sender fills them with absent tensors, which signals
+// that a new description follows.
+// A backward message contains the gradients of the floating entries that require one, in the order of the
+// forward message of its microbatch. An undefined gradient is sent as absent.
 #pragma once
 
 #include <map>
@@ -24,7 +25,7 @@ struct StageMessage {
   Direction direction = Direction::kForward;
   int stage = 0;  // the sending stage
   int microbatch = 0;
-  std::string shape_key;  // messages of one key look alike as a rule: what differs costs a description
+  std::string shape_key;  // equal keys: usually equal formats; a difference costs a description
 };
 
 class StageLink {
@@ -36,12 +37,12 @@ class StageLink {
   void post(const StageMessage& message, int from);
   // Sends without blocking. `tensors` must not be changed until flush(), or until their receiver has used them.
   void send(const StageMessage& message, int to, const TensorDict& tensors);
-  // Waits for a message. Forward: detached tensors with requires_grad set as the sender's had. Backward: by entry name.
-  // Received tensors are read-only.
+  // Waits for a message. Forward: detached tensors that require a gradient if the sender's tensors did.
+  // Backward: gradients by entry name. Received tensors are read-only.
   TensorDict receive(const StageMessage& message, int from);
-  // Waits for all sends. Forwards whose backward has not come by then have none.
+  // Waits for all sends. Backwards that have not arrived by then are no longer expected.
   void flush();
-  // Drops finished sends, so that what they hold is freed.
+  // Drops completed sends, so that their tensors are freed.
   void collect();
 
  private:
@@ -68,14 +69,16 @@ class StageLink {
   void send_forward(const StageMessage& message, int to, const TensorDict& tensors);
   void send_description(const StageMessage& message, int to, const Format& format);
   DescriptionPtr receive_description(const StageMessage& message, int from);
-  // What a message that this rank receives looks like, as far as is known: null, or the former one's of its key.
+  // The expected format of a message to this rank; null if it is unknown. For a forward it is the format of
+  // the last message with the same key.
   const Format* expected_format(const StageMessage& message) const;
   void send_entries(const StageMessage& message, int to, const Format& format, const TensorDict& tensors);
   std::vector<torch::Tensor> receive_entries(const StageMessage& message, int from);
 
   ProcessGroup& pipeline_;
-  std::map<Key, DescriptionPtr> sent_, received_;                     // of forwards; the last of each key
-  std::map<Place, DescriptionPtr> awaited_backward_, owed_backward_;  // of forwards sent and received in this step
+  std::map<Key, DescriptionPtr> sent_, received_;  // forwards: the last description of each key
+  // Forwards that were sent and received in this step.
+  std::map<Place, DescriptionPtr> awaited_backward_, owed_backward_;
   std::map<std::tuple<StageMessage::Direction, int, int>, std::vector<Work>> posted_;
   std::vector<Work> sends_;
 };

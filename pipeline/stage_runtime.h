@@ -1,4 +1,5 @@
-// What the executor asks of one rank's model. Implemented by plugins, by tests and by benchmarks with empty stages.
+// The interface through which the executor runs one rank's model. Implemented by plugins, tests, and
+// benchmarks with empty stages.
 #pragma once
 
 #include <vector>
@@ -8,9 +9,9 @@
 
 namespace gantry {
 
-// What a forward of (stage, microbatch) made. `boundary` goes to the next stage; `root` is a scalar whose backward
-// starts with a gradient of one (the seeded loss on the last stage, or a loss that a middle stage adds); it may be
-// undefined.
+// The result of the forward of (stage, microbatch). `boundary` goes to the next stage. `root` is a scalar
+// whose backward starts with a gradient of one (the seeded loss on the last stage, or a loss that a middle
+// stage adds); it may be undefined.
 struct StageOutput {
   TensorDict boundary;
   torch::Tensor root;
@@ -20,43 +21,47 @@ class StageRuntime {
  public:
   virtual ~StageRuntime() = default;
 
-  // `input` is empty on stage 0, else what stage - 1 sent: leaves that require a gradient where the sender's did.
+  // `input` is empty on stage 0. Otherwise it is the output of stage - 1, as leaves that require a gradient
+  // if the sender's tensors did.
   virtual StageOutput forward(int stage, int microbatch, TensorDict input) = 0;
 
-  // The full backward: accumulates the gradients of the stage's parameters, and returns those of `input` by the same
-  // names (undefined ones are allowed). `gradients` are those of output.boundary; absent or undefined ones are zero.
+  // The full backward: accumulates the gradients of the stage's parameters, and returns those of `input`
+  // under the same names (undefined ones are allowed). `gradients` are those of output.boundary; absent or
+  // undefined ones are zero.
   virtual TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                               const TensorDict& gradients) = 0;
 
-  // The first half of a split backward: returns the gradients of `input`; those of parameters may wait.
+  // The first half of a split backward: returns the gradients of `input`. Those of parameters may be computed
+  // later.
   virtual TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                                     const TensorDict& gradients) = 0;
-  // The second half: accumulates what backward_input left over.
+  // The second half: accumulates the gradients that backward_input() has not computed.
   virtual void backward_weight(int stage, int microbatch) = 0;
-  // A pass of embedding or head, on every rank, where these are computed outside of the stages.
+  // A pass of the embedding or the head on every rank, if these are computed outside of the stages.
   virtual void run_vocabulary(schedule::ActionKind /*pass*/, int /*microbatch*/) {}
-  // Of an overlapped pair: the backward that follows the forward which comes now. It may run part by part, between the
-  // parts of that forward; its own call does the rest.
+  // For an overlapped pair: announces the backward that follows the next forward. Its parts may run between
+  // the parts of that forward. The call of the backward itself runs the remaining parts.
   virtual void offer_backward(const schedule::Action& /*backward*/, const StageOutput& /*output*/,
                               const TensorDict& /*gradients*/) {}
-  // In place of one of these, of a step that was given up. Replicas that were not given up may be waiting for what goes
-  // with it.
+  // Called instead of a compute action if the step was aborted. Replicas that did not abort may wait for this
+  // rank's messages in the action.
   virtual void skip(schedule::ActionKind /*kind*/, int /*stage*/, int /*microbatch*/) {}
 
-  // An extra action of the schedule, also of a step that was given up: other replicas may take part in it. Only
-  // runtimes whose schedules have some are asked.
+  // An extra action of the schedule. It runs in aborted steps too, because other replicas may take part in
+  // it. Called only if the schedule has extra actions.
   virtual void extra(const schedule::Action& action);
 
-  // What the microbatch shapes agree on: messages of microbatches with equal keys have equal shapes.
+  // A key for the shapes of a microbatch: messages of microbatches with equal keys have equal shapes.
   virtual std::string shape_key(int microbatch) const = 0;
 
-  // False for evaluation: forwards then run without a graph and keep nothing.
+  // False for evaluation: forwards then run without a graph and keep no activations.
   virtual bool needs_gradients() const = 0;
 };
 
-// Runs autograd from an output to its input: what most runtimes' backward is.
+// Runs autograd from an output to its input. Most runtimes use it as their backward.
 TensorDict run_backward(const TensorDict& input, const StageOutput& output, const TensorDict& gradients);
-// Its beginning, where autograd runs from, and its end.
+// The two halves of run_backward(): the roots from which autograd starts, and the gradients of the input at
+// the end.
 struct BackwardRoots {
   std::vector<torch::Tensor> roots, seeds;
 };

@@ -83,7 +83,7 @@ void Accumulation::give_up() {
   optimizer_->zero_grad();
 }
 
-// Where masters are stepped in place of the parameters, no other optimizer trains the model.
+// If masters are stepped in place of the parameters, no other optimizer can train the model.
 void Accumulation::look_at_unused_gradients(bool removed) {
   if (!optimizer_->masters() || optimizer_->state() != BoostedOptimizer::Gradients::kSummed) return;
   if (removed)

@@ -1,6 +1,6 @@
 // The counts of one boosted model from the first execute_pipeline() after a step to the sync. The gradient of the loss
 // is seeded with 1 / (expected tokens), which all ranks know before the backward passes; the sync multiplies by
-// expected / counted. BoostedOptimizer::state() says whether gradients are accumulating.
+// expected / counted. BoostedOptimizer::state() shows whether gradients are accumulating.
 #pragma once
 
 #include <memory>
@@ -31,13 +31,14 @@ class Accumulation {
   // InputError if no label of the first step is counted, and UsageError if another number of tokens was stated than
   // counted, or if no loss of the first step depends on parameters. Collective over the world.
   void finish(double counted, bool any_unsent);
-  // Drops the gradients. Reductions that are under way on some ranks end on all of them. Collective over the world.
+  // Drops the gradients. If reductions are in flight on some ranks, all ranks complete them. Collective over
+  // the world.
   void give_up();
 
   GradientBuffers& gradients() { return optimizer_->gradients(); }
-  double seed() const { return loss_scale_ / expected_tokens_; }  // the gradient of the loss's sum
-  std::int64_t counted() const { return counted_; }               // on this rank, by now
-  std::int64_t step() const { return step_; }                     // as the optimizer counts them
+  double seed() const { return loss_scale_ / expected_tokens_; }  // gradient of the loss's sum
+  std::int64_t counted() const { return counted_; }               // on this rank, so far
+  std::int64_t step() const { return step_; }                     // steps that the optimizer has counted
   std::int64_t samples_of_step() const { return samples_; }       // global samples seen since its last step
 
  private:
@@ -50,12 +51,12 @@ class Accumulation {
   const StageModule& model_;
   const ProcessGroupMesh& mesh_;
   double expected_tokens_ = 1;
-  std::int64_t stated_tokens_ = 0;  // of the step; 0: none
+  std::int64_t stated_tokens_ = 0;  // passed by the calls of the step; 0: none was passed
   double loss_scale_ = 1;
   std::int64_t counted_ = 0, step_ = 0, samples_ = 0;
-  bool has_graph_ = false;    // a loss of the step
-  bool has_counted_ = false;  // a step had labels that count
-  bool said_unused_ = false;  // that gradients were added to others which nothing had stepped
+  bool has_graph_ = false;    // true if a loss of the step has a graph
+  bool has_counted_ = false;  // true if an earlier step had labels that count
+  bool said_unused_ = false;  // the warning about unused gradients was printed
 };
 
 }  // namespace gantry

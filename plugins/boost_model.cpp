@@ -20,7 +20,7 @@ std::shared_ptr<const Policy> policy_of(const BoostRequest& request, const std::
   return name.empty() ? policy_for(*request.model) : policies().at(name)();
 }
 
-// True where stages between the first and the last look at the samples themselves.
+// True if stages between the first and the last read the samples themselves.
 bool reads_between(const BatchUse& use, const std::vector<SampleEntry>& entries) {
   for (const auto& read : use.between) {
     const auto is_read = [&](const SampleEntry& entry) { return read == "*" || read == entry.name; };
@@ -55,7 +55,8 @@ class ModelBoost {
   }
 
  private:
-  // Both own all that they need, and the process groups, so that they can outlive the plugin.
+  // Both objects own everything that they need, including the process groups, so that they can outlive the
+  // plugin.
   Boosted handles() const {
     Boosted boosted{.model = {state_, state_->model.get()},
                     .optimizer = nullptr,
@@ -72,7 +73,7 @@ class ModelBoost {
     return plugin_.options.axes.tensor.sequence_parallel && plugin_.mesh.size(axis::kTensor) > 1;
   }
 
-  // How sequences and the vocabulary are shared.
+  // Plans the sharding of sequences and of the vocabulary.
   void plan() {
     const torch::nn::Module& model = *request_.model;
     const ModelSplit split = policy_->split(model);
@@ -84,7 +85,8 @@ class ModelBoost {
     shares_vocabulary_ = chosen_vocabulary(*state_->schedules, model, split);
   }
 
-  // Whether embedding and head are computed by all ranks of a pipeline; the model's schedules are then made for that.
+  // Whether all ranks of a pipeline compute the embedding and the head. If so, replaces the model's
+  // schedules.
   bool chosen_vocabulary(ScheduleSource& schedules, const torch::nn::Module& model, const ModelSplit& split) const {
     const VocabularyPlace place = plugin_.options.axes.vocabulary;
     if (place == VocabularyPlace::kStages || plugin_.stages.pipeline_size() == 1) return false;
@@ -118,7 +120,7 @@ class ModelBoost {
     state_->model = std::make_shared<BoostedModel>(shard_model(request_.model, policy_, shard));
     const auto split_outputs = shares_vocabulary_ ? std::vector<SplitOutput>()
                                                   : state_->model->stage_module_unmaterialized().split().split_outputs;
-    // The module has only this rank's parameters now. They stay the objects that the optimizer knows.
+    // The module now has only this rank's parameters, which are still the objects in the optimizer.
     if (const torch::Device device = plugin_.world.device(); !device.is_cpu()) model.to(device);
     const bool keeps_split = request_.loop == Loop::kPipeline && request_.criterion.accepts_split_outputs();
     state_->split = bind_split_outputs(model, split_outputs, keeps_split, mesh[axis::kTensor]);
@@ -128,14 +130,14 @@ class ModelBoost {
     const StageModule& module = state_->model->stage_module();
     if (shares_vocabulary_) {
       state_->vocabulary = std::make_unique<SharedVocabulary>(module, plugin_.options, plugin_.mesh, plugin_.stages);
-      state_->vocabulary->loss_of(request_.criterion);  // throws for one that is not possible
+      state_->vocabulary->loss_of(request_.criterion);  // throws for a criterion that is not supported
     }
     state_->real_type = real_type_of(module);
     refuse_other_precision(plugin_.options.precision, state_->real_type);
     state_->routers.emplace(plugin_.options.experts, module, plugin_.mesh, is_sequence_parallel());
   }
 
-  // Parameters hold their rows alone by now.
+  // Called when the parameters consist of their rows only.
   void shard_parameters() {
     StageModule& module = state_->model->stage_module();
     state_->shards =
@@ -196,7 +198,7 @@ class ModelBoost {
 BoostedParts boost_model(const std::shared_ptr<PluginContext>& context, const BoostRequest& request) {
   if (request.loop == Loop::kOwn) refuse_what_needs_the_pipeline(context->options, context->mesh);
   refuse_used_optimizer(request.optimizer.get());
-  refuse_split_model(request.model);  // before its shapes meet full ones
+  refuse_split_model(request.model);  // before its sharded shapes are compared with full ones
   synchronise_initial_weights(*request.model, context->mesh);
   return ModelBoost(context, request).run();
 }

@@ -1,4 +1,4 @@
-// Boosting one model: sharding it, and giving its optimizer, criterion and loader what they need to train it.
+// Boosting one model: shards it, and prepares its optimizer, criterion and loader for training.
 #pragma once
 
 #include <memory>

@@ -20,15 +20,16 @@ namespace gantry {
 
 namespace {
 
-// None for options of a user's own that state none.
+// Returns nothing for custom options without a learning rate.
 std::optional<double> stated_lr(const torch::optim::OptimizerOptions& options) try {
   return options.get_lr();
 } catch (const c10::Error&) {
   return std::nullopt;
 }
 
-// AdamW's kernel scales gradients as it reads them, which saves a pass over them, but takes the factor in float32: null
-// for another optimizer, where there are gradients of float64, and where it does not step all of them.
+// Returns the optimizer if its kernel can scale gradients while it reads them, which saves a pass over them.
+// Only FusedAdamW can, with a float32 factor. Null for another optimizer, for gradients of float64, and if
+// the optimizer does not step all gradients.
 FusedAdamW* scales_as_it_steps(torch::optim::Optimizer& optimizer, const GradientBuffers& gradients,
                                const MasterParameters* masters) {
   if (typeid(optimizer) != typeid(FusedAdamW)) return nullptr;
@@ -106,7 +107,7 @@ void BoostedOptimizer::require_finite_rates() const {
   }
 }
 
-// True for a finite norm. Else the step is skipped, or the run stopped.
+// Returns true for a finite norm. Otherwise returns false to skip the step, or throws.
 bool BoostedOptimizer::is_finite_step(double norm) {
   if (std::isfinite(norm)) return true;
   if (skips_non_finite()) return false;
@@ -181,7 +182,7 @@ void BoostedOptimizer::zero_grad() {
 
 double BoostedOptimizer::grad_norm(double p) {
   if (p != 2) return gradient_norm(*gradients_, mesh_, held_stages_, p);
-  // Each rank by itself: only some may hold what its user has changed.
+  // Each rank decides by itself, because the program may have changed gradients on some ranks only.
   if (!part_norms_ || part_norms_->changes != gradients_->changes()) set_part_norms(read_back({part_norms()}));
   return gradient_norm(part_norms_->norms, mesh_);
 }

@@ -1,4 +1,4 @@
-// How one call of execute_pipeline() runs its batch.
+// The way in which one call of execute_pipeline() runs its batch.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ struct CallPlan {
 
   bool trains = false;
   bool syncs = false;    // reduces the gradients at its end
-  bool joins = false;    // adds gradients to those of earlier calls
+  bool joins = false;    // adds its gradients to those of earlier calls
   bool adds = false;     // `joins`, or later calls add gradients to its own
   bool is_full = false;  // one microbatch is the full global batch of the step
   int microbatches = 0;

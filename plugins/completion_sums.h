@@ -12,15 +12,17 @@ namespace gantry {
 // document_ids. If the batch has prompt_labels, the full chosen text follows.
 struct CompletionSums {
   torch::Tensor scores;  // [samples, columns] log-probabilities
-  torch::Tensor tokens;  // [samples, columns] their numbers, in the type of the scores
+  torch::Tensor tokens;  // [samples, columns] numbers of tokens, in the type of the scores
   torch::Tensor means() const { return scores / tokens; }
 };
 
-// `losses_of` returns the cross entropy of each token, in the shape of the labels, which are aligned with the logits.
+// `losses_of` returns the cross entropy of each token in the shape of the labels, which are aligned with the
+// logits.
 using TokenLossesOf = std::function<torch::Tensor(const torch::Tensor& labels)>;
 CompletionSums completion_sums(const TokenLossesOf& losses_of, const TensorDict& batch);
 
-// The sums over all parts of the sequences from those of this rank's part. Gradients flow to this rank's part.
+// Sums over all parts of the sequences, given those of this rank's part. Gradients flow to this rank's part
+// only.
 CompletionSums over_parts(const CompletionSums& part, ProcessGroup& parts);
 
 }  // namespace gantry

@@ -10,7 +10,7 @@
 namespace gantry {
 namespace {
 
-// What makes labels of a batch's entry.
+// Converts an entry of a batch to labels.
 using Aligned = std::function<torch::Tensor(const torch::Tensor& given)>;
 
 torch::Tensor as_given(const torch::Tensor& labels) { return labels; }
@@ -25,7 +25,7 @@ const torch::Tensor& labels_of(const TensorDict& batch, const std::string& label
   return batch.at(labels);
 }
 
-// The labels, with what the host knows of them for as long as it lives.
+// The aligned labels. During its lifetime the host knows their values, if it knows those of the given labels.
 struct Labels {
   Labels(const torch::Tensor& given, const Aligned& align) : labels(align(given)) {
     if (const torch::Tensor known = on_host(given); !given.is_cpu() && known.defined())
@@ -72,7 +72,7 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
   return std::move(criterion).with_deferred_logits(of_deferred_logits(options, labels, align));
 }
 
-// The sum over all numbers of `loss`(logits, labels), in at least float32.
+// Returns the sum of `loss`(logits, labels) over all elements, in at least float32.
 template <class NumberLoss>
 Criterion over_numbers(const std::string& logits, const std::string& labels, const NumberLoss& loss) {
   return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {

@@ -15,7 +15,7 @@ namespace {
 
 std::string gib(std::int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
-// Of memory on the device that was not counted yet.
+// Counts memory on the device; each storage counts once.
 class Counter {
  public:
   explicit Counter(torch::Device device) : device_(device) {}

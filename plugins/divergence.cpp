@@ -33,7 +33,7 @@ struct LogProbabilities {
   }
 };
 
-// The sums over the columns of this rank of the divergence's terms, [sums, rows]: two for jsd.
+// The sums of the divergence's terms over the columns of this rank, [sums, rows]; jsd has two sums.
 torch::Tensor own_sums(const LogProbabilities& logs, const DivergenceKind& kind) {
   const torch::Tensor &student = logs.student, &teacher = logs.teacher;
   if (kind.name == "forward") return (teacher.exp() * (teacher - student)).sum(1).unsqueeze(0);

@@ -14,8 +14,9 @@ struct DivergenceKind {
   double temperature = 1;
 };
 
-// The divergence of each row of logits [rows, columns], [rows], in float32 or wider. `group`: ranks with the other
-// columns; null: none. Gradients flow to the student only. Three reductions over the group, forward only.
+// The divergence of each row of logits [rows, columns], as [rows], in float32 or wider. `group`: ranks with
+// the other columns; null: none. Gradients flow to the student only. The forward has three reductions over
+// the group, the backward none.
 torch::Tensor divergences(const torch::Tensor& student, const torch::Tensor& teacher, ProcessGroup* group,
                           const DivergenceKind& kind);
 

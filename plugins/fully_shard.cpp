@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kInNoUnit = -1;
 
-// The modules that the patterns name, in the patterns' order, and for one pattern in the module's.
+// The paths of the modules that match the patterns, in the order of the patterns. Matches of the same pattern
+// are in the order of the model.
 std::vector<std::string> paths_of_units(const ModelMap& map, const std::vector<std::string>& patterns) {
   std::vector<std::string> paths;
   for (const auto& pattern : patterns) {
@@ -38,7 +39,7 @@ std::vector<std::string> paths_of_units(const ModelMap& map, const std::vector<s
   return paths;
 }
 
-// The innermost unit that all of the parameter's names lie in.
+// The innermost unit that contains the parameter under all of its names.
 int unit_of(const NamedTensor& parameter, const std::vector<std::string>& paths) {
   std::set<int> found;
   for (const auto& name : parameter.names) {
@@ -64,7 +65,7 @@ void place(torch::Tensor tensor, const std::string& name, const FullyShardOption
   if (tensor.device() != device) tensor.set_data(tensor.detach().to(device));
 }
 
-// A unit's memory is on one.
+// All memory of a unit must be on one device.
 void refuse_other_device(const NamedTensor& parameter, const NamedTensor& first) {
   const torch::Device here = parameter.tensor.device(), there = first.tensor.device();
   if (here != there)
@@ -74,7 +75,7 @@ void refuse_other_device(const NamedTensor& parameter, const NamedTensor& first)
          "a module on one device", "pass FullyShardOptions::device"});
 }
 
-// The axes of the mesh, outermost first, along which its group is this one.
+// The axes of the mesh, outermost first, that span `group`.
 std::vector<Axis> axes_of(const ProcessGroup& group, const ProcessGroupMesh& mesh) {
   for (const auto& names : mesh.mesh().group_sets()) {
     if (&mesh.group(names) != &group) continue;

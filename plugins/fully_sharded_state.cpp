@@ -12,7 +12,7 @@
 namespace gantry {
 namespace {
 
-// Of parameters that fewer steps were taken of: no rank had used them.
+// Key for the parameters with fewer steps than others, because no rank had used them.
 constexpr const char* kStepsOfParameters = "steps_of_parameters";
 
 }  // namespace
@@ -35,7 +35,7 @@ void FullyShardedState::for_stepped(const std::function<void(const torch::Tensor
       take(parameters_[i], i);
 }
 
-// The same memory in the shape that the placement leaves to this rank.
+// The same memory in the local shape of the placement.
 HeldTensor FullyShardedState::placed(const torch::Tensor& tensor, std::size_t parameter) const {
   const Placement& placement = placements_[parameter];
   return {placement, tensor.detach().view(placement.local_shape(mesh_.coordinates()))};
@@ -79,7 +79,8 @@ void FullyShardedState::load_state_numbers(const nlohmann::json& numbers) {
   for_stepped([&](const torch::Tensor& parameter, std::size_t i) {
     set_optimizer_steps(*options_.optimizer, parameter, fewer.value(placements_[i].name, taken));
   });
-  // Files are read by pointer. On all ranks alike, those that have no rows among them.
+  // Files are read into memory by pointer, so the versions have to be increased here. This is done on all
+  // ranks, including those without rows.
   for (const auto& parameter : parameters_) parameter.unsafeGetTensorImpl()->bump_version();
 }
 

@@ -79,8 +79,8 @@ void FullySharded::Units::watch() {
   }
 }
 
-// Grows with every write to rows of any unit: of one unit this rank may have none, which optimizers pass over, and all
-// ranks are to gather alike.
+// Increases with every write to rows of any unit. The rows of one unit are not enough: this rank may have
+// none, and optimizers skip empty tensors, but all ranks must gather the unit again together.
 std::uint64_t FullySharded::Units::writes() const {
   std::uint64_t writes = 0;
   for (const auto& [name, shard] : named_) writes += shard._version();
@@ -93,7 +93,7 @@ void FullySharded::Units::start(Unit& unit) {
   unit.rows->start();
 }
 
-// Of the rows as they are now: who has written to them since has made the full ones old.
+// Gathers the current rows. A write to rows since the last gather makes the full parameters outdated.
 void FullySharded::Units::unshard(Unit& unit) {
   const bool is_old = unit.writes != writes();
   if (is_old) unit.rows->release();
@@ -107,7 +107,7 @@ void FullySharded::Units::release(Unit& unit) {
   if (!pinned_) unit.rows->release();
 }
 
-// One ahead, in the direction in which units are used.
+// Starts the gather of one more unit, in the direction in which units are used.
 void FullySharded::Units::start_next(int unit) {
   const bool backwards = !last_used_.empty() && unit < last_used_.back();
   const int next = backwards ? unit - 1 : unit + 1;
@@ -146,7 +146,7 @@ void FullySharded::Units::reshard() {
 
 // --- Gradients ---
 
-// A gradient over memory that is away, so that who reads it learns why.
+// Sets gradients on memory that is never allocated, so that reading them throws an error with the reason.
 void FullySharded::Units::show_no_gradients(const Unit& unit) const {
   if (unit.rows->is_full()) return;
   for (const std::size_t i : unit.trained) {
@@ -166,10 +166,11 @@ void FullySharded::Units::drop_shown(const Unit& unit) const {
   }
 }
 
-// Within a backward, for the first time: begins it. Recomputation begins others within; its forward is noticed before.
+// The first call within a backward prepares it. Recomputation starts nested backwards, but its forward was
+// noticed before.
 void FullySharded::Units::follow_backward() {
   if (get_current_graph_task_id() < 0) {
-    in_backward_ = false;  // one that was thrown out of has not ended
+    in_backward_ = false;  // a backward that threw did not reset it
     return;
   }
   if (in_backward_) return;
@@ -197,13 +198,13 @@ void FullySharded::Units::reached(int number, std::size_t member) {
   send_ready();
 }
 
-// In one order on all ranks.
+// All ranks send in the same order.
 void FullySharded::Units::send_ready() {
   for (; next_ >= 0 && units_[next_].missing == 0; --next_) send(units_[next_]);
 }
 
-// This rank's gradients of all parts, part by part, and behind each how many members have one: what no rank has used
-// gets none.
+// Packs this rank's gradients of all parts, part by part. Each part is followed by one flag per trained
+// member: 1 if this rank has a gradient of it. A member without a gradient on any rank gets none.
 torch::Tensor FullySharded::Units::pack(const Unit& unit, Sizes& sizes) {
   const auto& members = unit.rows->members();
   const auto options =
@@ -250,7 +251,7 @@ void FullySharded::Units::finish() {
   piece_.reset();
 }
 
-// To the gradients of this rank's rows.
+// Adds the reduced gradients to the gradients of this rank's rows.
 void FullySharded::Units::add_arrived(Unit& unit) {
   const std::int64_t flags = piece_.numel() - static_cast<std::int64_t>(added_.size());
   std::int64_t from = 0;

@@ -1,5 +1,5 @@
-// The units of fully_shard(): when each is gathered and released, and how its gradients are reduced. It is notified of
-// uses by the dispatcher (tensors/use_watch.h), and of gradients by autograd.
+// The units of fully_shard(): the times at which each is gathered and released, and the reduction of its
+// gradients. The dispatcher notifies it of uses (tensors/use_watch.h), and autograd of gradients.
 #pragma once
 
 #include <deque>
@@ -16,13 +16,14 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
  public:
   Units(ProcessGroup& group, const FullyShardOptions& options) : group_(group), options_(options) {}
 
-  // In the order of the forward. `outside`: its parameters are in no unit of the options.
+  // Adds a unit. Units are in the order of the forward. `outside`: the parameters are not in a unit of the
+  // options.
   void add(std::vector<ShardedUnit::Member> members, const std::string& name, bool outside);
-  // When all were added.
+  // Called after all units were added.
   void watch();
   const torch::Tensor& shard(int unit, std::size_t member) const { return units_[unit].rows->shard(member); }
   int count() const { return static_cast<int>(units_.size()); }
-  // `shapes`: of the full parameters, in their order.
+  // `shapes`: the shapes of the full parameters, in the order of `named`.
   void set_named(TensorDict named, std::vector<Shape> shapes) {
     named_ = std::move(named);
     shapes_ = std::move(shapes);
@@ -32,9 +33,9 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   const ProcessGroup& group() const { return group_; }
 
   void before_use(const std::vector<int>& used) override;
-  // A backward has added all of a member's gradient.
+  // Called after a backward has computed all of a member's gradient.
   void reached(int unit, std::size_t member);
-  // `counted_elsewhere`: names of parameters that another rank of `over` counts, null: there is no such group.
+  // `counted_elsewhere`: names of parameters that another rank of `over` counts. `over` may be null.
   double clip_grad_norm(double max_norm, const std::set<std::string>& counted_elsewhere, ProcessGroup* over);
   void unshard();
   void reshard();
@@ -43,14 +44,16 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   struct Unit {
     std::unique_ptr<ShardedUnit> rows;
     std::unique_ptr<WatchedMemory> watched;
-    std::unique_ptr<ReleasedMemory> no_gradient;  // always away
+    std::unique_ptr<ReleasedMemory> no_gradient;  // its memory is never allocated
     bool outside = false;
-    std::vector<std::size_t> trained;                       // members
-    std::vector<std::unique_ptr<PartialMemory>> gradients;  // of their rows, by `trained`
-    std::vector<bool> ready;                                // by member, in this backward
-    std::size_t missing = 0;                                // of `trained`
-    bool sent = false, is_late = false;                     // in this backward: its sum; and a gradient came after that
-    std::uint64_t writes = 0;                               // when its rows were gathered
+    std::vector<std::size_t> trained;  // members that require a gradient
+    // By index in `trained`: holds the gradient of the member's rows.
+    std::vector<std::unique_ptr<PartialMemory>> gradients;
+    std::vector<bool> ready;  // by member, in this backward
+    std::size_t missing = 0;  // number of members of `trained` that are not ready
+    // In this backward: the reduction was launched; a gradient came after that.
+    bool sent = false, is_late = false;
+    std::uint64_t writes = 0;  // value of writes() at the last gather
   };
 
   void start(Unit& unit);
@@ -77,11 +80,11 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   std::vector<Shape> shapes_;
   std::vector<int> last_used_;
   bool pinned_ = false;       // by unshard()
-  bool in_backward_ = false;  // a callback will mark its end
-  int next_ = -1;             // the unit whose sum is launched next: from the last to the first
+  bool in_backward_ = false;  // a callback will reset it at the end
+  int next_ = -1;             // the unit to be reduced next, from the last to the first
   Unit* travelling_ = nullptr;
-  torch::Tensor packed_, piece_;  // of what is travelling
-  std::vector<bool> added_;       // by member that is trained: this rank brings a gradient
+  torch::Tensor packed_, piece_;  // buffers of the reduction in flight
+  std::vector<bool> added_;       // by trained member of the unit in flight: this rank has a gradient
   Work work_;
 };
 

@@ -9,8 +9,8 @@
 namespace gantry {
 namespace {
 
-// The result of all shards but the last, which is by rows. The length of a row may differ over the
-// axes of the other shards.
+// Gathers along the last shard, which is by rows. Returns the result of all other shards. The length of a row
+// may differ over the axes of the other shards.
 torch::Tensor gather_rows(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
   const ShardSpec& shard = placement.shards.back();
   Placement without = placement;
@@ -34,7 +34,7 @@ torch::Tensor gather_rows(const torch::Tensor& local, const Placement& placement
   return full.view(left);
 }
 
-// The full tensor from the ranks along the sharding axes, each element from its owner.
+// Gathers the full tensor from the ranks along the sharding axes, each element from its owner.
 torch::Tensor gather_full(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
   if (!placement.shards.empty() && placement.shards.back().row > 0) {
     Placement without = placement;
@@ -54,13 +54,14 @@ torch::Tensor gather_full(const torch::Tensor& local, const Placement& placement
   torch::Tensor full = torch::empty(placement.global_shape, all.options());
   std::int64_t end = all.size(0);
   for (std::size_t i = held.size(); i-- > 0;
-       end -= sizes[i])  // the owner of shared elements is the lowest: the last here
+       end -= sizes[i])  // from the last rank to the first, because the lowest rank owns shared elements
     copy_common(full, full_slice(placement.global_shape), all.narrow(0, end - sizes[i], sizes[i]).view(held[i].shape),
                 held[i]);
   return full;
 }
 
-// What the owner's tensor has, if it has one; other ranks' parameters may be of another type than its gradients.
+// The type of the owner's tensor, if there is one. Parameters of other ranks may have another type than the
+// owner's gradients.
 std::optional<torch::ScalarType> type_of(ProcessGroup& group, const torch::Tensor& tensor, int owner) {
   const auto types = all_gather_numbers(group, tensor.defined() ? static_cast<int>(tensor.scalar_type()) : -1);
   if (types[owner] < 0) return std::nullopt;
@@ -88,7 +89,8 @@ TensorDict gather_tensors(const StageModule& module, const PipelineStageManager&
     if (!type) continue;
     if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, *type);
     tensor =
-        tensor.detach().to(torch::kCPU).clone(at::MemoryFormat::Contiguous);  // a device need not hold the full model
+        // A device need not have memory for the full model.
+        tensor.detach().to(torch::kCPU).clone(at::MemoryFormat::Contiguous);
     mesh[axis::kPipeline].broadcast(tensor, owner).wait();
     full.set(placement.name, tensor);
   }

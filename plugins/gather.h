@@ -1,4 +1,5 @@
-// Full tensors from every rank's parts: for export, comparisons and tests. Not for the training step.
+// Gathers full tensors from the parts of all ranks, for export, comparisons and tests. Not for the training
+// step.
 #pragma once
 
 #include <functional>
@@ -8,9 +9,9 @@
 
 namespace gantry {
 
-// For every parameter of the model, in its order, the full tensor made of the parts that `local` gives for this rank's
-// held parameters (by index; the parameter itself, its gradient, ...). Every rank gets all of them, under their global
-// names. Collective over the world.
+// Returns the full tensor of every parameter of the model, in the model's order, under their global names.
+// `local` returns this rank's part by the index of the held parameter: the parameter itself, its gradient, or
+// another tensor. Every rank gets all tensors. Collective over the world.
 TensorDict gather_tensors(const StageModule& module, const PipelineStageManager& stages, const ProcessGroupMesh& mesh,
                           const std::function<torch::Tensor(std::size_t)>& local);
 

@@ -10,7 +10,7 @@
 namespace gantry {
 namespace {
 
-// A layer's number, or what it is beside layers.
+// The number of the layer with the parameter, or a value of ParameterShards for its place outside of layers.
 int place_of(const std::string& name, const std::vector<std::string>& paths,
              const std::optional<VocabularyModules>& vocabulary) {
   const auto path = std::find_if(paths.begin(), paths.end(), [&](const auto& each) { return is_within(name, each); });
@@ -103,7 +103,8 @@ void GatheredStages::begin(int stage, Kind kind, bool is_last) {
   const std::vector<int> all = shards_.of_stage(stage);
   if (kind == Kind::kWeights) return open(all);
   if (!step_.layer_by_layer) {
-    // What the hooks of layers don't wait for. A layer whose backward nobody can tell of gets its gradients here.
+    // Layers are not gathered one by one, so their hooks wait for nothing. All full gradients are allocated
+    // here.
     wait(all);
     if (is_backward) open(all);
     return;
@@ -148,7 +149,7 @@ void GatheredStages::before_backward(int layer) {
   if (!step_.layer_by_layer || stage_ < 0) return;
   if (layer + 1 == layers().end) {
     release(shards_.after_layers(stage_));
-    // To the gradient of a tie the embedding adds too.
+    // The embedding adds to the gradient of a tied head too.
     std::vector<int> heads = shards_.after_layers(stage_);
     std::erase_if(heads, [&](int unit) { return contains(shards_.before_layers(stage_), unit); });
     if (is_last_ && step_.reduces) reduce(heads);
@@ -161,9 +162,10 @@ void GatheredStages::before_backward(int layer) {
 void GatheredStages::after_backward(int layer) {
   if (!step_.layer_by_layer || stage_ < 0) return;
   release(shards_.of_layer(layer));
-  // An embedding's backward adds to its gradient, and needs no values of it.
+  // The backward of the embedding adds to its gradient, but does not read its values.
   if (layer == layers().begin) open(shards_.before_layers(stage_));
-  // What a stage is given may end its backward before all of the first layer's gradients are added.
+  // The first layer is reduced later: the backward may reach the stage's input before all of its gradients
+  // are added.
   if (is_last_ && step_.reduces && layer > layers().begin) reduce(shards_.of_layer(layer));
 }
 

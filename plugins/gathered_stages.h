@@ -1,6 +1,6 @@
-// Runs a schedule's actions on parameters that are sharded over replicas: gathers them, layer by layer where they are
-// whole for one computation alone, and sums gradients. A layer is gathered while the one before it is computed, forward
-// and backward.
+// Runs a schedule's actions on parameters that are sharded over replicas: gathers the parameters, and reduces
+// their gradients. If they are unsharded for one computation only, this is done layer by layer: a layer is
+// gathered while the previous one is computed, in forward and backward.
 #pragma once
 
 #include <functional>
@@ -17,36 +17,37 @@
 
 namespace gantry {
 
-// Of each parameter that the module holds, the one layer that it is part of, counted over all lists. Else one of
-// ParameterShards': the policy says what embedding and head are; kNoLayer for all that lies outside of both, or in
-// several places other than these two.
+// For each parameter that the module holds: the number of the layer that it belongs to, counted over all
+// lists, or a value of ParameterShards. The policy defines the embedding and the head. kNoLayer: parameters
+// that are outside of both, or in several places other than these two.
 std::vector<int> layers_of_parameters(const StageModule& module);
 
 class GatheredStages final : public LayerWatch {
  public:
-  // Nothing is owned. The layers of each stage are the module's.
+  // Owns neither argument. The layers of each stage are the module's.
   GatheredStages(ParameterShards& shards, const StageModule& module) : shards_(shards), module_(module) {}
 
   struct Step {
-    bool layer_by_layer = false;  // a stage is unsharded for one computation: each layer for its own part of it
-    GradientBuffers* gradients = nullptr;  // null: none are computed; not owned
-    bool reduces = false;                  // REDUCE_GRAD sums them; else they add up with those of later calls
+    // A stage is unsharded for one computation, and each layer only for its own part of it.
+    bool layer_by_layer = false;
+    GradientBuffers* gradients = nullptr;  // null: no gradients are computed; not owned
+    bool reduces = false;  // REDUCE_GRAD reduces them; otherwise they accumulate with those of later calls
   };
   void begin(const Step& step);
 
-  // UNSHARD, RESHARD, REDUCE_GRAD. Collective over the batch axes but for RESHARD.
+  // UNSHARD, RESHARD, REDUCE_GRAD. Collective over the batch axes, except for RESHARD.
   void run(const schedule::Action& action);
 
   enum class Kind { kForward, kBackward, kWeights };
-  // Around each computation of a stage. `is_last`: its gradients are unsharded afterwards.
+  // Called before and after each computation of a stage. `is_last`: its gradients are complete afterwards.
   void begin(int stage, Kind kind, bool is_last);
   void end();
 
-  // From here on, rows that masters have in a wider type take memory only while a gather reads them. Collective as
-  // masters are, which outlive this.
+  // From here on, rows that masters have in a wider type take memory only while a gather reads them.
+  // Collective like MasterParameters. The masters must outlive this object.
   void release_shard(MasterParameters& masters);
 
-  // Parameters of all held stages are unsharded while what it gives is kept.
+  // Gathers all parameters of `stages`, and keeps them unsharded until the returned object is destroyed.
   std::shared_ptr<void> gather_all(const std::vector<int>& stages);
 
   void before_forward(int layer) override;
@@ -61,13 +62,13 @@ class GatheredStages final : public LayerWatch {
   void open(const std::vector<int>& units);
   void start_layer(int layer);
   void reduce(const std::vector<int>& units);
-  LayerRange layers() const;  // of the stage that is computed
+  LayerRange layers() const;  // layers of the current stage
 
   ParameterShards& shards_;
   const StageModule& module_;
   Step step_;
   std::set<int> unsharded_;  // stages between UNSHARD and RESHARD
-  int stage_ = -1;           // the one that is computed
+  int stage_ = -1;           // the stage that is computed; -1: none
   bool is_last_ = false;
 };
 

@@ -39,7 +39,8 @@ ModelState& HybridParallelPlugin::state_of(const Boosted& boosted) {
       {"execute_pipeline", "the model was not boosted by this plugin", "", "pass the result of booster.boost()"});
 }
 
-// The gradients of a call that throws are incomplete: the next call drops them, which may need other ranks.
+// If a call throws, its gradients are incomplete. The next call drops them, because this may need other
+// ranks.
 StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) {
   ModelState& state = state_of(boosted);
   const bool trains = boosted.optimizer && !options.forward_only;

@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-// Lets the modules of the model that gather samples do so over the replicas. Returns true if there is one. Throws
-// ConfigError if there is one and the model has several stages.
+// Makes the model's modules that gather samples do so over the replicas. Returns true if there is such a
+// module. Throws ConfigError if there is one and the model has several stages.
 bool share_samples(const torch::nn::Module& model, const ProcessGroupMesh& mesh);
 
 // Throws ConfigError if a step of such a model has several microbatches, or several calls that add up gradients.

@@ -28,7 +28,7 @@ MicrobatchLosses::MicrobatchLosses(Criterion criterion, const SplitOutputs& spli
                                    const Options& options)
     : criterion_(std::move(criterion)), split_(split), options_(options), sums_(microbatches), counts_(microbatches) {}
 
-// Outputs that are sharded over tp, gathered.
+// Gathers the outputs that are sharded over tp.
 TensorDict MicrobatchLosses::full(const TensorDict& outputs) const {
   TensorDict full = outputs;
   for (const auto& [name, dim] : split_) {
@@ -58,11 +58,11 @@ Loss MicrobatchLosses::compute(const TensorDict& outputs, const TensorDict& batc
 torch::Tensor MicrobatchLosses::record(std::size_t microbatch, const Batch& batch, const TensorDict& outputs,
                                        const nn::DeferredLogits& logits) {
   Loss loss = compute(outputs, batch.tensors, logits);
-  // A constant, for example of a microbatch without labels, has a root too: other ranks take part in the collectives of
-  // this backward.
+  // A constant, for example of a microbatch without labels, has a root too, because other ranks wait for the
+  // collectives of this backward.
   has_graph_ = has_graph_ || loss.sum.requires_grad();
   if (options_.needs_gradients && !loss.sum.requires_grad()) loss.sum = loss.sum + zero_of(outputs);
-  if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
+  if (!loss.count.defined()) {  // a mean: microbatches are weighted by their number of samples
     if (!options_.is_full) refuse_mean_over_ignored(batch.tensors);
     loss.count = torch::tensor(batch.samples);
     loss.sum = loss.sum * static_cast<double>(batch.samples);

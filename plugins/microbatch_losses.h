@@ -15,7 +15,7 @@ class MicrobatchLosses {
   struct Options {
     double seed_gradient = 1;  // gradient of the sum of the losses
     bool needs_gradients = true;
-    bool is_full = true;  // the only microbatch is the full global batch, so that any mean is right
+    bool is_full = true;  // true if the only microbatch is the full global batch, so that any mean is correct
   };
   // `split` must outlive this object.
   MicrobatchLosses(Criterion criterion, const SplitOutputs& split, std::size_t microbatches, const Options& options);
@@ -31,7 +31,7 @@ class MicrobatchLosses {
   // The same for a microbatch without samples, or one whose loss another rank computes. The root is zero: other ranks
   // wait for the collectives of its backward.
   torch::Tensor record_none(std::size_t microbatch, const TensorDict& outputs);
-  // The same for a loss that was replayed, without calling the criterion.
+  // The same for a loss of a replayed CUDA graph, without calling the criterion.
   void record_replayed(std::size_t microbatch, const Batch& batch, const Loss& loss);
   // The same for all microbatches, whose losses were computed outside of the stages.
   void set(std::vector<torch::Tensor> sums, std::vector<torch::Tensor> counts);

@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-// Before parameters that other stages hold are released, every router; then they tell by their paths.
+// All routers of the model with their paths, including those whose parameters other stages hold.
 std::vector<std::pair<std::string, nn::RouterImpl*>> routers_in(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, nn::RouterImpl*>> routers;
   for (const auto& item : module.named_modules("", /*include_self=*/false))
@@ -47,7 +47,8 @@ nn::RouterBalance::Loss loss_of(RouterLoss loss) {
   return loss == RouterLoss::kMicrobatch ? nn::RouterBalance::Loss::kMicrobatch : nn::RouterBalance::Loss::kNone;
 }
 
-// Of a batch of this replica: labels that count, microbatches with samples, and tokens that are not padding.
+// Counts in a batch of this replica: labels that count, microbatches with samples, and tokens that are not
+// padding.
 struct Counted {
   double labels = 0, microbatches = 0, tokens = 0;
 };
@@ -103,7 +104,7 @@ nn::RouterBalance ModelRouters::balance(const Batch& full, const Criterion& crit
     throw UsageError({"experts.balance", "the value is sequence, and the step has several calls",
                       "the number of samples of the step before the first backward",
                       "pass ExecuteOptions::step_samples in addition to step_tokens to each call"});
-  // One rank of each replica counts, where the batch is whole.
+  // One rank of each replica counts, before the batch is split.
   Counted mine;
   const bool states_labels = options.step_tokens > 0;
   if (counts) mine = count(full, criterion, states_labels, microbatches);
@@ -122,7 +123,7 @@ nn::RouterBalance ModelRouters::balance(const Batch& full, const Criterion& crit
 void ModelRouters::begin() {
   choices_.clear();
   is_synced_ = false;
-  for (auto* experts : experts_of_model_) experts->take_dropped();  // what evaluations counted
+  for (auto* experts : experts_of_model_) experts->take_dropped();  // discards the counts of evaluations
 }
 
 void ModelRouters::sync() {
@@ -157,7 +158,7 @@ std::vector<double> ModelRouters::summand(const std::vector<double>& read) const
   if (all_.empty()) return {};
   std::vector<double> numbers;
   auto next = read.begin();
-  // Replicas have the same numbers: one of them adds them.
+  // Replicas have the same numbers, so only one of them adds them.
   const bool adds = mesh_.batch_group().rank() == 0;
   for (std::size_t place = 0, held = 0; place < all_.size(); ++place) {
     const bool is_here = held < routers_.size() && routers_[held].place == place;
@@ -187,7 +188,7 @@ void ModelRouters::stepped() {
   is_synced_ = false;
 }
 
-// What this rank holds of it: under ZeRO 3 some of its numbers.
+// Updates the elements of the bias that this rank holds, which are a part of it under ZeRO 3.
 void ModelRouters::correct(std::size_t held) {
   const torch::NoGradGuard no_grad;
   const HeldTensor& correction = module_.parameters.at(routers_[held].correction);

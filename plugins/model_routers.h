@@ -1,5 +1,5 @@
-// The routers of a boosted model over its steps: what their losses are divided by, how many tokens chose each expert,
-// and DeepSeek-V3's correction (arXiv 2412.19437), which follows from that.
+// The routers of a boosted model over its steps: the divisors of their losses, the number of tokens per
+// expert, and DeepSeek-V3's update of the expert bias (arXiv 2412.19437), which depends on these numbers.
 #pragma once
 
 #include <string>
@@ -15,31 +15,33 @@ namespace gantry {
 
 class ModelRouters {
  public:
-  // Those that this rank holds. ConfigError where `experts` asks for what the model does not have. Nothing is
-  // owned. `in_shards`: ranks of tp have parts of every sequence.
+  // Uses the routers that this rank holds. Throws ConfigError if `experts` requires something that the model
+  // lacks. Owns no argument. `in_shards`: each rank of tp has a part of every sequence.
   ModelRouters(const ExpertsOptions& experts, const StageModule& module, const ProcessGroupMesh& mesh, bool in_shards);
 
-  // The losses of a step in which this call runs `microbatches` of a batch, here full sequences; `adds`: it is one of
-  // several calls; `counts`: this rank, one of each replica, has labels and counts them. UsageError where the step's
-  // labels are not known before its first backward. Collective over the batch axes and pp where there are losses.
+  // The losses of routers for a call that runs `microbatches` of a batch of full sequences. `adds`: it is one
+  // of several calls of a step. `counts`: this rank counts the labels, as one rank of each replica does.
+  // Throws UsageError if the number of the step's labels is unknown before its first backward. Collective
+  // over the batch axes and pp, if there are losses.
   nn::RouterBalance balance(const Batch& full, const Criterion& criterion, int microbatches, bool adds,
                             const ExecuteOptions& options, bool counts) const;
-  // Where a training forward counts; null without routers.
+  // The counter for training forwards; null without routers on this rank.
   nn::RouterChoices* choices() { return routers_.empty() ? nullptr : &choices_; }
 
-  // Before a step's first call: what was counted and not stepped goes.
+  // Called before the first call of a step: discards counts that no optimizer step has used.
   void begin();
-  // When the step's gradients are synced. Collective over the ranks that see other tokens.
+  // Called when the step's gradients are synced. Collective over the ranks that see other tokens.
   void sync();
-  // After an optimizer step that was taken.
+  // Called after an optimizer step that was not skipped.
   void stepped();
 
-  // The numbers that ranks of all stages receive about the last synced step. This rank's numbers, if it computed them:
-  // to be read back with others; undefined without routers here.
+  // The counts of the last synced step for this rank's routers, to be read back together with other values.
+  // Undefined without routers on this rank.
   const torch::Tensor& counted() const { return counted_; }
-  // The numbers that were read, as this rank's summand of those of all stages, which are equally long on all ranks.
+  // Puts the numbers that were read from counted() into a list of those of all stages, with zeros elsewhere.
+  // The list has the same length on all ranks, and is summed over them.
   std::vector<double> summand(const std::vector<double>& read) const;
-  // The sums, by layer.
+  // Converts the sums to loads, by layer.
   ExpertLoads loads(const std::vector<double>& sums) const;
 
  private:
@@ -48,9 +50,9 @@ class ModelRouters {
     std::int64_t experts = 0;
   };
   struct Held {
-    std::size_t place = 0;             // among those of all stages
-    nn::RouterImpl* router = nullptr;  // the model's
-    int correction = -1;               // among the held parameters; -1: it has none
+    std::size_t place = 0;             // index among the routers of all stages
+    nn::RouterImpl* router = nullptr;  // owned by the model
+    int correction = -1;               // index of its expert bias among the held parameters; -1: none
   };
   torch::Tensor tokens_of(std::size_t held) const;
   void correct(std::size_t held);
@@ -59,14 +61,14 @@ class ModelRouters {
   const StageModule& module_;
   const ProcessGroupMesh& mesh_;
   bool in_shards_;
-  std::vector<Known> all_;  // of all stages, in the model's order
+  std::vector<Known> all_;  // the routers of all stages, in the model's order
   std::vector<Held> routers_;
   std::vector<nn::ExpertsImpl*> experts_of_model_;
   nn::RouterChoices choices_;
-  // int64: tokens of each expert of the held routers, one router after the other, and then the choices that no expert
-  // has computed; of all ranks.
+  // int64, summed over all ranks: the tokens of each expert of the held routers, one router after the other,
+  // and then the number of choices that no expert has computed.
   torch::Tensor counted_;
-  bool is_synced_ = false;  // the counts are of gradients that wait for a step
+  bool is_synced_ = false;  // the counts belong to gradients that wait for a step
 };
 
 }  // namespace gantry

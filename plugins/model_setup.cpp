@@ -24,7 +24,8 @@
 namespace gantry {
 namespace {
 
-// The pipeline ranks that hold the same elements of a parameter, ascending; none where each has its part.
+// The pipeline ranks that hold the same elements of a parameter, ascending. Empty if each has a different
+// part.
 std::vector<int> pipeline_ranks(const Placement& placement, const PipelineStageManager& stages) {
   std::set<int> ranks;
   if (placement.along(axis::kPipeline).sharded()) return {};
@@ -66,7 +67,7 @@ std::vector<int> chosen_layers(const ScheduleOptions& config, const Policy& poli
   for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
   if (!is_balanced(config)) return layers_per_stage(config, stated, rank_of_stage);
   LayerWork work = work_of(policy.split(model), model);
-  if (shares_vocabulary) work.first = work.last = 0;  // all ranks do that
+  if (shares_vocabulary) work.first = work.last = 0;  // all ranks compute these
   if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers) {
     std::vector<std::string> paths;
     for (const auto& list : layer_lists(policy, model)) paths.push_back("'" + list.path + "'");
@@ -146,7 +147,7 @@ std::vector<SharedGradient> make_shared_groups(const StageModule& module, const 
 void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule& module) {
   std::set<void*> held;
   for (const auto& parameter : module.parameters) held.insert(parameter.tensor.unsafeGetTensorImpl());
-  std::set<void*> seen;  // a tied parameter comes once for each of its names
+  std::set<void*> seen;  // a tied parameter appears once per name
   for (auto& group : optimizer.param_groups()) {
     auto& parameters = group.params();
     std::erase_if(parameters, [&](const torch::Tensor& parameter) {
@@ -217,7 +218,7 @@ EvaluationGuard::EvaluationGuard(torch::nn::Module& module, bool on) {
 
 EvaluationGuard::~EvaluationGuard() {
   if (!module_) return;
-  // train() sets a module's children too; they come after it.
+  // train() also sets the children of a module, which come after it.
   module_->train(was_training_);
   for (const auto& [module, training] : inner_)
     if (module->is_training() != training) module->train(training);

@@ -1,5 +1,5 @@
-// The labels of multi-token prediction in a step. The loss of each depth is a mean over its own labels, so the sums of
-// the losses are weighted by the numbers of labels before the first backward.
+// The labels of multi-token prediction in a step. The loss of each depth is a mean over its own labels. The
+// sums of the losses are therefore weighted by the numbers of labels before the first backward.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,13 @@
 
 namespace gantry {
 
-// Adds the entries of nn/mtp_tokens.h to a batch of full sequences. `criterion`: aligns its labels.
+// Adds the entries of nn/mtp_tokens.h to a batch of full sequences. `criterion` aligns its labels.
 void add_mtp_tokens(Batch& batch, const Criterion& criterion, int depths);
 
-// Returns, for each depth, the number of counted labels of the step over the number of labels of this depth. `batch`:
-// of this replica. `counts`: true on one rank of each replica, which has the labels. Collective over the batch axes and
-// pp. Throws UsageError for a criterion whose number of labels is unknown before the step.
+// Returns, for each depth, the number of counted labels of the step divided by the number of labels of this
+// depth. `batch`: the batch of this replica. `counts`: true on one rank of each replica, which has the
+// labels. Collective over the batch axes and pp. Throws UsageError for a criterion whose number of labels is
+// unknown before the step.
 std::vector<double> mtp_ratios(const Batch& batch, const Criterion& criterion, int depths, bool counts,
                                const ProcessGroupMesh& mesh);
 

@@ -14,7 +14,7 @@ namespace gantry {
 
 namespace {
 
-// Skipped steps count for dropout and the data, but Adam corrects its bias by those that it took.
+// Skipped steps count for dropout and the data, but Adam's bias correction counts only steps that were taken.
 constexpr const char* kTakenSteps = "optimizer_steps_taken";
 
 // The placement of a state tensor that lacks a dimension of its parameter: the last one, or the second to last one. One
@@ -57,7 +57,7 @@ std::vector<StateEntry> OptimizerState::state_entries() {
     if (!optimizer_->gradients().trained(i)) continue;
     const Placement placement = masters ? masters->placement(i) : parameters[i].placement;
     const auto held = [&](const Placement& place, const torch::Tensor& tensor) {
-      // Masters may be flat: the same memory in the shape that the placement leaves to this rank.
+      // Masters may be flat: view the same memory in the local shape of the placement.
       return HeldTensor{place, masters ? tensor.detach().view(place.local_shape(mesh_.coordinates())) : tensor};
     };
     if (WeightAverage* average = optimizer_->average())
@@ -86,7 +86,7 @@ nlohmann::json OptimizerState::state_numbers() const {
 void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
   if (!optimizer_) return;
   const auto steps = numbers.at("optimizer_steps").get<std::int64_t>();
-  // Checkpoints of earlier versions have the one count.
+  // Checkpoints of earlier versions have only one count.
   const auto taken = numbers.contains(kTakenSteps) ? numbers.at(kTakenSteps).get<std::int64_t>() : steps;
   optimizer_->set_steps(steps, taken);
   if (auto* scaler = optimizer_->loss_scaler(); scaler && numbers.contains("loss_scale")) {

@@ -1,4 +1,4 @@
-// The parameters and the optimizer's state of one rank, for checkpoints.
+// The parameters and the optimizer state of one rank, for checkpoints.
 #pragma once
 
 #include "gantry/plugins/boosted.h"
@@ -8,16 +8,15 @@ namespace gantry {
 
 class OptimizerState final : public StateSource {
  public:
-  // `optimizer` may be null: then there are the parameters alone. `trained_alone`: frozen parameters are no part of the
-  // state, which others give: the base of adapters.
+  // `optimizer` may be null: the state then consists of the parameters. `trained_alone`: frozen parameters
+  // (the base of adapters) are not part of the state, because they are loaded from elsewhere.
   OptimizerState(BoostedModel& model, std::shared_ptr<BoostedOptimizer> optimizer, const PipelineStageManager& stages,
                  const ProcessGroupMesh& mesh, bool trained_alone)
       : model_(model), optimizer_(std::move(optimizer)), stages_(stages), mesh_(mesh), trained_alone_(trained_alone) {}
 
-  // State tensors are made (zero) if the optimizer has not stepped yet, so that there is something to load into. Each
-  // lies as what the optimizer steps does (MasterParameters::placement), and masters with it. Collective where those
-  // are.
-  // UsageError for an optimizer whose state is not known.
+  // Creates state tensors (zero) if the optimizer has not stepped yet, so that they can be loaded. Each has
+  // the placement of the tensor that the optimizer steps (MasterParameters::placement), like the masters.
+  // Collective like MasterParameters. Throws UsageError for an optimizer whose state is unknown.
   std::vector<StateEntry> state_entries() override;
   int first_holder(const Placement& placement) const override { return stages_.rank_of(placement.stages.front()); }
   nlohmann::json state_numbers() const override;

@@ -13,7 +13,7 @@
 namespace gantry {
 namespace {
 
-// Nothing for one replica. One sum for all gradients of a type.
+// Averages the gradients over the replicas, with one reduction per type. Does nothing for a single replica.
 void average_in_place(const StageModule& module, ProcessGroup& replicas) {
   if (replicas.size() == 1) return;
   const torch::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// What a boosted model needs where a loop of the user's runs it (Loop::kOwn): backwards that nobody announces.
+// Support for a custom training loop around a boosted model (Loop::kOwn), whose backwards are not announced.
 #pragma once
 
 #include "gantry/comm/process_group_mesh.h"
@@ -8,12 +8,13 @@
 
 namespace gantry {
 
-// ConfigError for what only execute_pipeline does: a pipeline, parts of sequences, and ZeRO 2, which sends gradients
-// within its backwards.
+// Throws ConfigError for features that only execute_pipeline() supports. These include a pipeline,
+// parallel.context, parallel.expert, and ZeRO 2, which sends gradients within its backwards.
 void refuse_what_needs_the_pipeline(const ParallelOptions& options, const ProcessGroupMesh& mesh);
 
-// Makes the gradients that the backwards have added the mean over the replicas: in the boosted optimizer's buffers, or
-// in place where none was boosted. UsageError where the buffers hold sums that were not zeroed. Collective over dp.
+// Turns the gradients that the backwards have added into the mean over the replicas: in the boosted
+// optimizer's buffers or, without a boosted optimizer, in place. Throws UsageError if the buffers hold
+// reduced sums that were not zeroed. Collective over dp.
 void sync_own_loop(Boosted& boosted, const ProcessGroupMesh& mesh);
 
 }  // namespace gantry

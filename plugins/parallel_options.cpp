@@ -54,7 +54,7 @@ const char* name_in(const NamedValue<Value> (&table)[kSize], const Value& value,
   throw ConfigError({key, "the option has no value of its type", fmt::format("{}", fmt::join(names, ", ")), ""});
 }
 
-// The configuration that states these options.
+// Returns the configuration with these options.
 Config stated(const ParallelOptions& options, const Mesh& mesh) {
   Config config;
   config.model.policy = options.policy;
@@ -98,7 +98,7 @@ Config stated(const ParallelOptions& options, const Mesh& mesh) {
   return config;
 }
 
-// A configuration that a program has made obeys the same rules as a file.
+// A configuration that a program has built follows the same rules as a file.
 void check_like_a_file(const Config& config) {
   Config::parse_written(config.to_yaml(), /*name=*/"");
   if (config.parallel.expert > 1 && config.parallel.vocabulary != "stages")
@@ -114,7 +114,7 @@ const char* name_of(RouterLoss loss) { return name_in(kRouterLosses, loss, "expe
 
 ParallelOptions parallel_options(const Config& config, const Mesh& mesh) {
   check_like_a_file(config);
-  const auto parameters = dtype_of(config.precision);  // throws for the short names, which files alone have
+  const auto parameters = dtype_of(config.precision);  // throws for the short names, which only files may use
   ScheduleConfig schedule = config.schedule;
   if (const auto choice = planner::chosen_recompute(config, mesh.axis_size(axis::kData)))
     planner::apply(*choice, schedule);

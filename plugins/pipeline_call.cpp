@@ -23,7 +23,7 @@ namespace {
 
 using Scattering = CallPlan::Scattering;
 
-// The parts of such a loss do not add up to it.
+// Such a loss is not the sum of the losses of its parts.
 void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, const ProcessGroupMesh& mesh) {
   const StageModule& module = model.stage_module_unmaterialized();
   const std::string key = module.split().joint_loss;
@@ -91,7 +91,8 @@ StepResult PipelineCall::run(const Batch& given) {
   if (plan_.syncs) state_.audit_when_due();
   StepResult result = result_of(step);
   result.images = counts.images;
-  // A call that only adds to a step's gradients reads nothing back: it would have to wait for a device's times.
+  // A call that only adds to a step's gradients reads nothing back, because it would have to wait for the
+  // times of a device.
   if (plan_.syncs) plugin_.report_times();
   return result;
 }
@@ -99,7 +100,7 @@ StepResult PipelineCall::run(const Batch& given) {
 StepResult PipelineCall::result_of(const PipelineStep& step) {
   const bool is_last = plugin_.stages.holds_last();
   StepResult result;
-  // The ranks of a pipeline that share the vocabulary make the outputs together.
+  // All ranks of a pipeline that share the vocabulary compute the outputs together.
   if (options_.return_outputs) result.outputs = step.outputs();
   if (!is_last) result.outputs = {};
   if (!options_.return_loss || !criterion_) return result;
@@ -113,7 +114,7 @@ StepResult PipelineCall::result_of(const PipelineStep& step) {
   return result;
 }
 
-// As far as this rank can tell.
+// Plans the call as far as this rank knows.
 void PipelineCall::plan(std::int64_t samples) {
   plan_.trains = boosted_.optimizer && !options_.forward_only;
   plan_.microbatches = plugin_.schedules.microbatches(plugin_.stages.num_stages(), samples);
@@ -128,9 +129,9 @@ void PipelineCall::plan(std::int64_t samples) {
   plan_.adds = no_sync || plan_.joins;
 }
 
-// With the numbers of all ranks.
+// Completes the plan with the numbers of all ranks.
 void PipelineCall::complete_plan(const StepCounts& counts, const Batch& batch) {
-  // Replicas that compute each other's tokens, or compare each other's samples, run the same number of microbatches.
+  // Replicas that compute tokens or compare samples of each other run the same number of microbatches.
   const bool meet = plugin_.mesh.mesh().has_expert_view() || state_.compares_samples;
   if (meet) plan_.microbatches = static_cast<int>(counts.most_microbatches);
   const bool equal = counts.equal_microbatches || meet;
@@ -144,17 +145,18 @@ void PipelineCall::complete_plan(const StepCounts& counts, const Batch& batch) {
     plan_.scattering = equal ? Scattering::kAfterEachBackward : Scattering::kAfterTheStep;
 }
 
-// Not set if the step's tokens or samples are not known before its end.
+// No value if the step's number of tokens or samples is unknown before its end.
 std::optional<double> PipelineCall::share_of_sample(const StepCounts& counts) const {
   if (options_.step_tokens == 0 && (plan_.adds || !counts.is_exact)) return std::nullopt;
   if (options_.step_samples == 0 && plan_.adds) return std::nullopt;
   const double tokens = options_.step_tokens > 0 ? static_cast<double>(options_.step_tokens) : counts.expected;
   const std::int64_t samples = options_.step_samples > 0 ? options_.step_samples : counts.global_samples;
-  const int parts = state_.parts ? state_.parts->group().size() : 1;  // ranks that add the loss of one sample
+  // Number of ranks that add the loss of one sample.
+  const int parts = state_.parts ? state_.parts->group().size() : 1;
   return tokens / static_cast<double>(std::max<std::int64_t>(1, samples) * parts);
 }
 
-// Gradients may be added from here on.
+// From here on, gradients may be added.
 void PipelineCall::begin_step(const StepCounts& counts) {
   refuse_parts_of_joint_loss(*state_.model, plan_.microbatches, plugin_.mesh);
   if (plugin_.before_first_step) std::exchange(plugin_.before_first_step, {})();
@@ -172,7 +174,7 @@ nn::RouterBalance PipelineCall::balance_of(const Batch& full) const {
                                  options_, plugin_.stages.holds_last() && is_first_part);
 }
 
-// 0 without training.
+// 0 if the call does not train.
 int PipelineCall::mtp_depths() const {
   return plan_.trains ? state_.model->stage_module_unmaterialized().split().mtp_depths : 0;
 }
@@ -200,7 +202,7 @@ std::vector<Batch> PipelineCall::microbatches_of(const Batch& batch) const {
 
 RandomContext PipelineCall::random_of(const Batch& batch) const {
   const Accumulation* accumulation = state_.accumulation.get();
-  std::int64_t tokens = 0;  // tokens that the ranks of tp share; 0: each has all of them
+  std::int64_t tokens = 0;  // tokens that the ranks of tp share; 0: each rank has all tokens
   if (plugin_.options.axes.tensor.sequence_parallel)
     tokens = state_.parts ? state_.parts->tokens_here(batch) : batch.tokens_per_sample;
   return {.seed = plugin_.options.seed,
@@ -247,17 +249,17 @@ PipelineStep PipelineCall::make_step(StepCore& core) {
   return {core, step_parts(state_, plan_, options_, criterion_, core), std::move(options)};
 }
 
-// False where this rank has given the step up.
+// Returns false if this rank has aborted the step.
 bool PipelineCall::run_actions(PipelineStep& step) {
   bool done = true;
   if (plan_.microbatches > 0) {
     const EvaluationGuard evaluation(state_.model->module(), !plan_.trains);
-    // Collectives within a step: those of tp and cp, and under ZeRO 2 those of the batch axes.
+    // The collectives within a step are those of tp and cp and, with ZeRO 2, those of the batch axes.
     const bool scatters = plan_.scattering == Scattering::kAfterEachBackward ||
                           (plan_.gather && plan_.gather != schedule::Gather::kAround);
     const ProcessGroupMesh& mesh = plugin_.mesh;
     ProcessGroup& within = plugin_.layer_group ? *plugin_.layer_group : mesh[axis::kTensor];
-    // Experts are computed by ranks of several replicas.
+    // Ranks of several replicas compute the experts.
     StopVote vote(scatters || mesh.mesh().has_expert_view() ? mesh.batch_group_and(axis::kTensor) : within,
                   options_.stops);
     const auto stops = options_.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
@@ -276,7 +278,8 @@ bool PipelineCall::run_actions(PipelineStep& step) {
   return done;
 }
 
-// True where a rank has given the step up. Gradients are unsharded afterwards, where the call ends a step.
+// Returns true if any rank has aborted the step. If the call ends a step, the gradients are complete
+// afterwards.
 bool PipelineCall::end_step(bool done) {
   if (!plan_.syncs && !options_.stops) return false;
   StepEnd mine{.aborted = !done};

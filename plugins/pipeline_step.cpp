@@ -29,7 +29,7 @@ PipelineStep::PipelineStep(StepCore& core, StepParts parts, Options options)
     for (const Batch& microbatch : core_.microbatches) sequences_.push_back(shared->part_of(microbatch));
 }
 
-// Runs a function of the parts, one around the other, and `last` within the last one.
+// Calls a function of each part, nested in the order of the parts, and `last` within the last one.
 template <class Call, class Function, class Last>
 auto PipelineStep::through(Call& call, Function function, const Last& last, std::size_t part) -> decltype(last()) {
   if (part == parts_.size()) return last();
@@ -88,7 +88,7 @@ StageOutput PipelineStep::compute(ForwardCall& call) {
   return output;
 }
 
-// Without a limit if all logits are needed.
+// Has no limit if all logits are needed.
 nn::DeferredLogits PipelineStep::deferrable_logits(const ForwardCall& call) const {
   const auto& form = core_.losses.criterion().deferred_logits();
   if (!form || !call.is_last || !options_.defers_logits || core_.settings.keeps_outputs) return {};
@@ -131,7 +131,7 @@ void PipelineStep::add_losses(const ForwardCall& call, StageOutput& output) {
 // Counts a computation that adds the gradients of a stage's parameters. Returns true for the last one.
 bool PipelineStep::ends_gradients(int stage) { return ++backwards_done_[stage] == core_.microbatches.size(); }
 
-// A backward that has begun during a forward was announced then.
+// A backward that has started during a forward was announced then.
 void PipelineStep::announce(const StageCall& backward) {
   if (announced_.insert({backward.stage, backward.microbatch}).second && options_.before_backward)
     options_.before_backward(backward.stage, backward.microbatch);
@@ -167,7 +167,7 @@ TensorDict PipelineStep::differentiate(BackwardCall call) {
 void PipelineStep::offer_backward(const schedule::Action& backward, const StageOutput& output,
                                   const TensorDict& gradients) {
   const int stage = backward.stage;
-  const TensorDict no_input;  // its gradients are read when the backward ends
+  const TensorDict no_input;  // its gradients are read at the end of the backward
   BackwardCall call{call_of(stage, backward.microbatch),
                     no_input,
                     output,

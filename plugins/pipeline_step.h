@@ -1,5 +1,5 @@
-// One step on one rank, as the executor runs it: the model's call and the criterion for each microbatch. All further
-// features of a step are parts around these computations (step/step_part.h).
+// One step on one rank in the form that the executor runs: the model's forward and the criterion for each
+// microbatch. All further features of a step are parts around these computations (step/step_part.h).
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ class PipelineStep final : public StageRuntime {
  public:
   struct Options {
     bool takes_losses = true;   // stages may add losses
-    bool defers_logits = true;  // nothing but the criterion reads the logits
+    bool defers_logits = true;  // true if only the criterion reads the logits
     // Called with the outputs of the first microbatch on the ranks of the last stage, before the criterion.
     std::function<void(const TensorDict& outputs)> check_outputs = {};
     std::function<void(int stage, int microbatch)> before_backward = {};
@@ -82,7 +82,7 @@ class PipelineStep final : public StageRuntime {
   std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;   // by stage and microbatch
   std::map<int, std::size_t> backwards_done_;                       // by stage
   std::set<std::pair<int, int>> announced_;                         // backwards, by stage and microbatch
-  bool has_graph_ = false;                                          // an added loss has one
+  bool has_graph_ = false;                                          // true if an added loss has a graph
 };
 
 }  // namespace gantry

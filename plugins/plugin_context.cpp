@@ -5,7 +5,7 @@
 namespace gantry {
 namespace {
 
-// Wrong options are named before the schedule reads its file.
+// Checks the options before the schedule reads its file, so that errors about them come first.
 ParallelOptions checked(ParallelOptions options, const Mesh& mesh) {
   check(options, mesh);
   return options;

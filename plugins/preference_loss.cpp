@@ -34,7 +34,7 @@ SampleLosses simpo_losses(const ObjectiveConfig& objective, const CompletionSums
   return {-torch::log_sigmoid(margin_of(rewards) - objective.gamma), rewards};
 }
 
-// The logarithms of the odds p / (1 - p) of the mean probabilities, and the chosen texts' own cross entropy.
+// Uses the log odds, log(p / (1 - p)), of the mean probabilities, and the cross entropy of the chosen texts.
 SampleLosses orpo_losses(const ObjectiveConfig& objective, const CompletionSums& sums, const StepNumbers& step) {
   const torch::Tensor means = sums.means().narrow(1, 0, 2), odds = margin_of(means - torch::log1p(-means.exp()));
   return {-objective.beta * torch::log_sigmoid(odds) - sums.scores.select(1, 2) * step.pairs_per_token,
@@ -72,13 +72,13 @@ Loss sum_over_samples(const torch::Tensor& losses) {
   return Loss(losses.sum(), torch::tensor(losses.size(0), torch::kInt64));
 }
 
-// All ranks have the sums of all parts, and one of them returns the loss.
+// All ranks have the sums of all parts, so only one of them returns the loss.
 Loss of_one_rank(const Loss& loss, const ProcessGroup& parts) {
   if (parts.rank() == 0) return loss;
   return Loss(loss.sum - loss.sum.detach(), torch::zeros_like(loss.count));
 }
 
-// The completions' sums of a microbatch from its logits, in either form.
+// The sums of a microbatch's completions, computed from its logits, in either form.
 CompletionSums sums_of(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
   return completion_sums([&](const torch::Tensor& labels) { return token_losses(outputs.at("logits"), labels, split); },
                          batch);

@@ -1,5 +1,5 @@
-// A batch as the model takes it: its place in the global batch is known, it was checked, and it lies on the rank's
-// device.
+// A batch in the form that the model takes: its place in the global batch is known, it was checked, and it is
+// on the rank's device.
 #pragma once
 
 #include <optional>
@@ -14,24 +14,27 @@
 
 namespace gantry {
 
-// Exchanges the counts of all ranks, and fills in those that the batch does not state. `mine`: without the counts of
-// the batch. `criterion`: of the last stage, else empty. Throws InputError if sequence parallelism needs the number of
-// tokens per sample and no rank of the replica can tell it. Collective over the batch axes and pp.
+// Exchanges the counts of all ranks, and fills in those that the batch does not state. `mine`: without the
+// counts of the batch. `criterion`: set on the last stage only. Throws InputError if sequence parallelism
+// needs the number of tokens per sample and no rank of the replica knows it. Collective over the batch axes
+// and pp.
 StepCounts agree_on_counts(Batch& batch, RankCounts mine, const Criterion& criterion, const StageModule& module,
                            bool sequence_parallel, const ProcessGroupMesh& mesh);
 
-// InputError for entries of another number of samples than the batch's or of a type that NumberType has not, naming the
-// entry, and for samples that lie outside of the global batch.
+// Throws InputError if an entry has another number of samples than the batch, or a type that NumberType
+// lacks; the error names the entry. Also throws if samples are outside of the global batch.
 void check_batch(const Batch& batch);
 
-// Of the model's parameters, where they are of one type.
+// The type of the model's floating-point parameters, except for those that stay in float32; none if they
+// differ.
 std::optional<torch::ScalarType> real_type_of(const StageModule& module);
 
-// The entries on the rank's device, reals in the model's type: copies that travelled ahead are taken. Entries that this
-// rank does not read stay on the meta device. For its lifetime the host knows the numbers of what it had.
+// The entries on the rank's device, with real numbers in the model's type. Copies that were started ahead are
+// used. Entries that this rank does not read stay on the meta device. During the lifetime of this object the
+// host still knows the values that it had.
 struct PreparedBatch {
   PreparedBatch(const Batch& given, torch::Device device, std::optional<torch::ScalarType> real_type);
-  TensorDict tensors, full;  // as the batch has them
+  TensorDict tensors, full;  // entries of Batch::tensors and Batch::full
 
  private:
   torch::Tensor prepared(const Batch& given, torch::Tensor entry, torch::Device device,

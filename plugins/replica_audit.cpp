@@ -17,7 +17,7 @@ std::int64_t hash_of(const torch::Tensor& tensor) {
   return static_cast<std::int64_t>(XXH3_64bits(bytes.data_ptr(), bytes.nbytes()));
 }
 
-// What is compared: a name for the message, and a number that equal replicas agree on.
+// A compared value: a name for the error, and a number that is equal on equal replicas.
 struct Item {
   std::string what;
   std::int64_t hash = 0;
@@ -26,10 +26,10 @@ struct Item {
 // A place where replicas differ.
 struct Difference {
   std::string what;
-  std::vector<int> ranks;  // of the group: those that differ from its rank 0
+  std::vector<int> ranks;  // ranks of the group that differ from its rank 0
 };
 
-// Every member passes items of the same names. The same answer on all of them.
+// All members pass items with the same names, and get the same result.
 std::optional<Difference> first_difference(ProcessGroup& group, const std::vector<Item>& items) {
   if (group.size() == 1 || items.empty()) return std::nullopt;
   const auto count = static_cast<std::int64_t>(items.size());
@@ -67,7 +67,8 @@ void add_items(std::vector<Item>& items, const GradientBuffers& gradients, std::
     items.push_back({"the gradient of " + held.placement.name, hash_of(gradients.gradient(i))});
 }
 
-// Elements that several tp ranks hold: 1 where this rank's are the largest and the smallest that anyone has.
+// For elements that several tp ranks hold: true if this rank's values are both the largest and the smallest
+// ones.
 bool overlaps_agree(const torch::Tensor& local, const ShardSpec& shard, ProcessGroup& group) {
   std::vector<std::int64_t> shape = local.sizes().vec();
   shape[shard.dim] = shard.segments.back().extent.end;
@@ -95,7 +96,8 @@ bool overlaps_agree(const torch::Tensor& local, const ShardSpec& shard, ProcessG
   return agree;
 }
 
-// Several ranks of the shard hold the same elements: they agree on the parameter and on its gradient.
+// Several ranks of the shard hold the same elements: checks that they agree on the parameter and on its
+// gradient.
 void audit_overlap(const ShardSpec& shard, const GradientBuffers& gradients, std::size_t i,
                    const ProcessGroupMesh& mesh) {
   const auto axes = names_of(shard.axes);
@@ -105,15 +107,15 @@ void audit_overlap(const ShardSpec& shard, const GradientBuffers& gradients, std
   for (const auto& [kind, value] : {std::pair("the parameter ", tensor), {"the gradient of ", gradients.gradient(i)}}) {
     if (!value.defined()) continue;
     const bool agree = overlaps_agree(value, shard, group);
-    // Rank 0 may agree with what it holds while two others differ: a rank that does not agree gets a number of its
-    // own.
+    // Rank 0 may agree while two others differ. Therefore each rank that does not agree gets a different
+    // number.
     items.push_back({kind + placement.name, agree ? 0 : group.rank() + 1});
   }
   refuse(first_difference(group, items), fmt::format("{}", fmt::join(axes, " and ")),
          mesh.mesh().ranks_along(mesh.rank(), axes), mesh);
 }
 
-// Several ranks hold the same part: they agree with the first of them.
+// Several ranks hold the same part: checks that they agree with the first of them.
 void audit_repeat(const ShardSpec& shard, const GradientBuffers& gradients, std::size_t i,
                   const ProcessGroupMesh& mesh) {
   const auto axes = names_of(shard.axes);
@@ -142,7 +144,8 @@ void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& me
         audit_overlap(shard, gradients, i, mesh);
 }
 
-// Along each axis of the view, those that shard layers first, the parameters that are not sharded over it.
+// Checks the parameters that are not sharded over an axis, for each axis of the view; axes that shard layers
+// come first.
 void audit_view(axis::View view, const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
   auto axes = mesh.mesh().sharding_axes(view);
   for (const auto& name : mesh.mesh().batch_axes(view)) axes.push_back(name);

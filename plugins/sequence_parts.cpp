@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kMask = "attention_mask";
 constexpr const char* kDocuments = "document_ids";
 
-// What says how many tokens a batch of parts is of, without their numbers.
+// A tensor that states the shape of an entry, and so the number of its tokens, without the values.
 torch::Tensor shape_of(const torch::Tensor& entry) {
   return torch::empty(entry.sizes(), entry.options().device(torch::kMeta));
 }
@@ -27,7 +27,7 @@ torch::Tensor index_of(const std::vector<std::int64_t>& places, const torch::Ten
   return torch::tensor(places, torch::TensorOptions(torch::kInt64).device(like.device()));
 }
 
-// Tokens at these places, of an entry that this rank may not have read.
+// The tokens at these places of an entry, which is on the meta device if this rank has not read it.
 torch::Tensor selected(const torch::Tensor& entry, const std::vector<std::int64_t>& places) {
   if (!entry.is_meta()) return entry.index_select(1, index_of(places, entry));
   std::vector<std::int64_t> shape = entry.sizes().vec();
@@ -35,7 +35,7 @@ torch::Tensor selected(const torch::Tensor& entry, const std::vector<std::int64_
   return torch::empty(shape, entry.options());
 }
 
-// Of each set so many ranks in a row.
+// Splits each set into runs of `count` consecutive ranks.
 std::vector<std::vector<int>> in_runs(const std::vector<std::vector<int>>& sets, int count) {
   std::vector<std::vector<int>> runs;
   for (const auto& ranks : sets)
@@ -43,7 +43,7 @@ std::vector<std::vector<int>> in_runs(const std::vector<std::vector<int>>& sets,
   return runs;
 }
 
-// And those that are as far from each other.
+// Splits each set into groups of ranks that are `stride` places apart.
 std::vector<std::vector<int>> in_strides(const std::vector<std::vector<int>>& sets, int stride) {
   std::vector<std::vector<int>> found;
   for (const auto& ranks : sets)
@@ -54,8 +54,8 @@ std::vector<std::vector<int>> in_strides(const std::vector<std::vector<int>>& se
   return found;
 }
 
-// How many adjacent ranks of those that share a sequence are on one host, anywhere in the job. Collective over the
-// world.
+// The number of adjacent ranks of a sequence that are on one host, at least, everywhere in the job.
+// Collective over the world.
 int ranks_of_host(const ProcessGroupMesh& mesh) {
   ProcessGroup& sharing = mesh[axis::kContext];
   const auto name = static_cast<std::int64_t>(std::hash<std::string>()(host_name()));
@@ -157,7 +157,8 @@ Batch SequenceParts::shard(Batch batch, const Criterion& criterion) const {
                         "at least one token for each rank", "use longer samples or a smaller parallel.context"});
   if (criterion && !split_.gathers_outputs) batch.tensors = criterion.aligned(batch.tensors);
   TensorDict parts = batch.tensors;
-  // Of one stream whose outputs are its tokens', whatever has their number is of them.
+  // With one stream whose outputs belong to its tokens, every entry with this number of tokens belongs to the
+  // stream.
   const bool by_size = streams.size() == 1 && !split_.gathers_outputs;
   for (const TokenStream& stream : streams) {
     nn::check_token_entries(batch.tensors, stream.prefix);
@@ -173,7 +174,7 @@ Batch SequenceParts::shard(Batch batch, const Criterion& criterion) const {
     }
   }
   batch.tensors = std::move(parts);
-  batch.ahead = nullptr;  // copies of full sequences
+  batch.ahead = nullptr;  // its copies are full sequences
   return batch;
 }
 

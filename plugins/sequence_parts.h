@@ -1,4 +1,4 @@
-// Where ranks share sequences (the axis cp): which part of a batch a rank computes, and how outputs become whole again.
+// Context parallelism (the axis cp): the part of a batch that a rank computes, and the gathering of outputs.
 #pragma once
 
 #include <memory>
@@ -15,35 +15,36 @@
 
 namespace gantry {
 
-// One model's way to share sequences over a group of ranks.
+// The way in which a group of ranks shares the sequences of one model.
 class SequenceParts {
  public:
-  // Absent where parallel.context is 1. ConfigError, which names the policy, where the model needs full sequences, and
-  // as choose_context. Collective over the world: it may make groups.
+  // Returns nothing if parallel.context is 1. Throws ConfigError, naming the policy, if the model needs full
+  // sequences; see also choose_context(). Collective over the world, because it may make groups.
   static std::optional<SequenceParts> of(const ContextOptions& options, const ModelSplit& split,
                                          const std::string& policy, const ProcessGroupMesh& mesh, torch::Device device);
-  // Throws ConfigError if outputs are of single tokens and the criterion is not a sum over tokens.
+  // Throws ConfigError if outputs belong to single tokens and the criterion is not a sum over tokens.
   void require(const Criterion& criterion) const;
 
-  // How many tokens of a batch's sequences this rank has.
+  // The number of tokens that this rank has of each sequence of a batch.
   std::int64_t tokens_here(const Batch& batch) const;
-  // Every entry [samples, tokens, ...] becomes this rank's part of it, masks and documents are kept whole beside.
-  // Labels are aligned with what they are compared with, and positions in documents counted, before that. InputError
-  // where there are fewer tokens than ranks.
+  // Replaces every entry [samples, tokens, ...] by this rank's part of it, and keeps full masks and documents
+  // in Batch::full. Labels are aligned with their logits before that. Throws InputError if there are fewer
+  // tokens than ranks.
   Batch shard(Batch batch, const Criterion& criterion) const;
-  // The context of a forward of a microbatch of a sharded batch; and for one causal text of that many tokens, with the
-  // masks and documents of full sequences as nn::AttentionOptions has them.
+  // The context for the forward of a microbatch of a sharded batch. The second overload is for one causal
+  // text of `tokens` tokens, with masks and documents of full sequences as in nn::AttentionOptions.
   std::shared_ptr<const nn::SequencePart> part_of(const Batch& microbatch) const;
   std::shared_ptr<const nn::SequencePart> part_of(std::int64_t tokens, torch::Tensor keep,
                                                   torch::Tensor documents) const;
-  // Of what an encoder reads of a batch of full sequences, beside texts that are continued: the batch with this rank's
-  // part of it; and what a forward knows of it. At least a token a rank.
+  // For a batch of full sequences whose texts are continued: own_read() replaces the encoder's input by this
+  // rank's part of it, and part_of_read() returns the context of the encoder's forward. Requires one token
+  // per rank or more.
   TensorDict own_read(TensorDict batch) const;
   std::shared_ptr<const nn::SequencePart> part_of_read(const TensorDict& batch) const;
-  // Of an output [samples, tokens here, ...]: all tokens, in order. Collective over the ranks that share the sequence.
-  // Returns the output itself for a model that returns full outputs.
+  // Returns all tokens, in order, of an output [samples, tokens of this rank, ...]. Collective over the ranks
+  // that share the sequence. Returns the output itself for a model that returns full outputs.
   torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;
-  // Whether this rank's outputs are compared with labels: of full ones one rank's are.
+  // Whether this rank compares its outputs with labels. Full outputs are compared on one rank only.
   bool compares_outputs() const { return !split_.gathers_outputs || group_->rank() == 0; }
 
   // The criterion for the result of shard().
@@ -51,11 +52,11 @@ class SequenceParts {
     return criterion && !split_.gathers_outputs ? criterion.of_part(*group_) : criterion;
   }
   ContextMethod method() const { return choice_.method; }
-  // The shard of output sequences of that many tokens; and
+  // The shard of output sequences with this number of tokens.
   SequenceShard shard_of(std::int64_t tokens) const { return choice_.split(tokens, group_->size(), causal_); }
-  // how those of a batch of full ones are: for each list of layers.
+  // The shards of a batch of full sequences, one for each list of layers.
   std::vector<SequenceShard> shards_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
-  ProcessGroup& group() const { return *group_; }  // of the ranks that share sequences
+  ProcessGroup& group() const { return *group_; }  // the ranks that share sequences
   torch::Device device() const { return device_; }
 
  private:
@@ -63,14 +64,15 @@ class SequenceParts {
   std::vector<TokenStream> streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
   SequenceShard shard_of(const TokenStream& stream) const;
   std::shared_ptr<nn::SequencePart> part(const SequenceShard& shard, torch::Tensor keep, torch::Tensor documents) const;
-  // With the masks and documents of full sequences in `full`.
+  // `full` contains the masks and documents of full sequences.
   std::shared_ptr<nn::SequencePart> part(const TokenStream& stream, const TensorDict& full) const;
 
   ContextChoice choice_;
   ContextSplit split_;
   bool causal_;
   ProcessGroup* group_;
-  std::shared_ptr<ProcessGroup> exchanging_, ring_;  // of ulysses_ring: ranks that exchange heads; those of equal heads
+  // For ulysses_ring: the ranks that exchange heads, and the ranks with equal heads.
+  std::shared_ptr<ProcessGroup> exchanging_, ring_;
   torch::Device device_;
 };
 

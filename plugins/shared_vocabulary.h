@@ -14,18 +14,18 @@
 
 namespace gantry {
 
-// Each purpose has a group of its own, so that its messages are in the order of its microbatches.
+// Each purpose has a separate group, so that its messages are in the order of the microbatches.
 class SharedVocabulary {
  public:
   // The axes over which the rows are sharded.
   static ShardAxes axes_of(const ProcessGroupMesh& mesh);
 
-  // For a model that was sharded over these axes. Throws ConfigError, which names the feature, for features that
-  // exclude it. Collective over the world.
+  // For a model that was sharded over these axes. Throws ConfigError, naming the feature, for features that
+  // do not support this. Collective over the world.
   SharedVocabulary(const StageModule& module, const ParallelOptions& options, const ProcessGroupMesh& mesh,
                    const PipelineStageManager& stages);
-  // The criterion as the passes compute it; empty: logits alone. Throws ConfigError if it is not a cross entropy of the
-  // model's logits.
+  // The criterion in the form that the passes compute; empty: only logits are computed. Throws ConfigError if
+  // it is not a cross entropy of the model's logits.
   std::optional<LabelledLoss> loss_of(const Criterion& criterion) const;
 
  private:
@@ -35,7 +35,7 @@ class SharedVocabulary {
   nn::SplitHeadOptions options_;  // without the loss
   std::string output_;
   int first_rank_, last_rank_;        // the pipeline ranks with the first and the last stage
-  ProcessGroup* sequence_ = nullptr;  // over which activations are sequence shards; null: none
+  ProcessGroup* sequence_ = nullptr;  // activations are sequence shards over this group; null: none
   std::unique_ptr<ProcessGroup> hidden_, embedding_gradients_;                          // along pp
   std::unique_ptr<ProcessGroup> embeddings_, statistics_, hidden_gradients_, outputs_;  // and tp
 };

@@ -11,8 +11,8 @@ void SplitBackward::begin_forward(TensorDict* losses, std::function<void()> mean
   meanwhile_ = std::move(meanwhile);
 }
 
-// If nothing was computed after the last split, the stage returns the original outputs: an output whose memory is
-// let go of once it is sent.
+// If nothing follows the last split, return the original outputs instead of the leaves, so that their memory
+// can be released after sending.
 void SplitBackward::end_forward(TensorDict& result) {
   std::vector<torch::Tensor*> given;
   for (TensorDict* tensors : {&result, losses_})
@@ -32,8 +32,8 @@ void SplitBackward::end_forward(TensorDict& result) {
   splits_.pop_back();
 }
 
-// Leaves of earlier splits are split again, even if no part is in between: gradients are then added in the order
-// that they have in one piece.
+// Leaves of earlier splits are split again, even if no part is in between. Gradients are then added in the
+// same order as without splits.
 torch::Tensor SplitBackward::leaf_behind(const torch::Tensor& end, Split& split) {
   if (!end.defined() || !end.requires_grad()) return end;
   torch::Tensor leaf = end.detach().requires_grad_();

@@ -1,6 +1,7 @@
-// The graph of one (stage, microbatch), split between the parts of its layers, so that its backward runs step by step,
-// from the last part to the first. Between two steps others may be computed. Each entry of the state, and each loss
-// that was added by then, goes on as a leaf; that leaf's gradient is where the next step begins.
+// The graph of one (stage, microbatch), split between the parts of its layers, so that its backward runs in
+// steps, from the last part to the first. Other computations can run between two steps. At a split, each
+// entry of the state and each loss that was added before continues as a leaf. The next step of the backward
+// starts with the gradients of these leaves.
 #pragma once
 
 #include <functional>
@@ -13,17 +14,18 @@ namespace gantry {
 
 class SplitBackward final : public LayerWatch {
  public:
-  // Around the layers. `losses`: what they add, until their end; not owned. `meanwhile` runs after each part. `result`:
-  // what the stage gives.
+  // Called before and after the layers. `losses`: the losses that the layers add, used until end_forward();
+  // not owned. `meanwhile` runs after each part. `result`: the output of the stage.
   void begin_forward(TensorDict* losses, std::function<void()> meanwhile);
   void end_forward(TensorDict& result);
   bool splits() const override { return true; }
   TensorDict after_part(const TensorDict& state) override;
 
-  // What run_backward would begin with. Once; what then leads to the output is not needed any more.
+  // Sets the roots from which run_backward() would start. Call it once. The output of the stage is not needed
+  // afterwards.
   void begin(BackwardRoots from);
   bool has_begun() const { return has_begun_; }
-  // Runs the next step, if any is left, and says whether more are.
+  // Runs the next step, if there is one, and returns whether more steps remain.
   bool step();
 
   void before_forward(int /*layer*/) override {}

@@ -14,7 +14,7 @@ namespace gantry {
 namespace {
 
 constexpr std::int64_t kPlainCalls = 2;
-constexpr std::size_t kMostKeys = 4;  // of a stage: each has memory of its own
+constexpr std::size_t kMostKeys = 4;  // per stage; each key has its own memory
 
 void refuse_dropout(torch::nn::Module& model) {
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {

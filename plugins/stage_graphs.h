@@ -1,5 +1,5 @@
-// The recordings of a model's stages (stage_recording.h), from step to step: train.device_graphs. A stage has as many
-// as it has microbatches in flight at once, for each kind of microbatch.
+// The captured CUDA graphs of a model's stages (stage_recording.h), which are kept from step to step:
+// train.device_graphs. For each kind of microbatch, a stage has one recording per microbatch in flight.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@ namespace gantry {
 
 class StageGraphs {
  public:
-  // ConfigError where the model's work can't be recorded there. The module is not owned.
+  // Throws ConfigError if the model's work cannot be captured on the device. The module is not owned.
   StageGraphs(const StageModule& module, torch::Device device);
 
-  // Before each call that trains: no recording is in use. All of them go where a parameter or a gradient has come to
-  // lie elsewhere, or is trained by now or no longer.
+  // Called before each training call, when no recording is in use. Drops all recordings if a parameter or
+  // gradient is at another address, or if a parameter was frozen or unfrozen.
   void begin();
-  // A recording of the stage that nobody uses, until it is given back; null: this one runs as it would without. `key`
-  // says all that the microbatch's kernels depend on but numbers on the device. The first two calls with a key run so,
-  // because libraries set themselves up then; and so does what comes after the first few keys.
+  // Returns a free recording of the stage, which is reserved until give_back(). Null: the microbatch runs
+  // without a graph. `key` must contain everything that the microbatch's kernels depend on, except for values
+  // on the device. The first two calls with a key get null, because libraries initialise themselves in them.
+  // So do all keys after the first few.
   StageRecording* take(int stage, const std::string& key);
   void give_back(StageRecording& recording);
   torch::Device device() const { return device_; }
 
  private:
   struct Shape {
-    std::int64_t calls = 0, last_call = -1;  // that had it
+    std::int64_t calls = 0, last_call = -1;  // calls with this key, and the last of them
     std::vector<std::unique_ptr<StageRecording>> recordings;
     std::vector<StageRecording*> free;
   };

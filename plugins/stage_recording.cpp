@@ -12,7 +12,7 @@
 namespace gantry {
 namespace {
 
-// Memory for what looks like `given`; what this rank does not read is as it is.
+// Allocates a tensor like `given`. Returns `given` itself if this rank does not read it (meta device).
 torch::Tensor memory_like(const torch::Tensor& given) {
   if (!given.defined() || given.is_meta()) return given;
   torch::Tensor made = given.is_non_overlapping_and_dense()
@@ -33,7 +33,7 @@ void copy_into(TensorDict& memory, const TensorDict& given) {
     if (tensor.defined() && !tensor.is_meta()) tensor.detach().copy_(given.at(name));
 }
 
-// A capture that has begun is ended in any case; the error that ended it is reported.
+// Ends a capture that has begun. Errors are ignored, because the error that aborted the capture is reported.
 void abandon(DeviceGraph& graph) {
   try {
     graph.end();
@@ -122,7 +122,7 @@ void StageRecording::give_seeds(const TensorDict& gradients, double seed) {
   seed_value_ = seed;
 }
 
-// The seed is the gradient that the loss's sum gets where it is multiplied by it.
+// The loss's sum is not multiplied by the seed. Instead, the seed is passed as its gradient.
 void StageRecording::run_backward(bool is_split) {
   std::vector<torch::Tensor> roots, seeds;
   if (made_.loss && made_.loss->sum.requires_grad()) {
@@ -157,7 +157,7 @@ void StageRecording::backward_weight() {
   replay(*weights_);
 }
 
-// Whoever asks whether gradients have changed looks at their versions, which a replay leaves as they are.
+// Versions show whether gradients have changed, but a replay does not increase them.
 void StageRecording::replay(DeviceGraph& graph) {
   graph.replay();
   for (const torch::Tensor& parameter : parameters_)

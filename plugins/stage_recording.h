@@ -1,13 +1,14 @@
-// What the device does for one microbatch of a stage, recorded once (tensors/device_graph.h) and replayed for others,
-// so that the host gives a few commands in place of every kernel.
+// The work of the device for one microbatch of a stage, captured once (tensors/device_graph.h) and replayed
+// for others. The host then issues a few commands in place of every kernel.
 //
-// A recording is of one place for microbatches in flight: its inputs, what its forward saves and what it gives lie
-// where they lay when it was recorded, in memory of its own. What comes is copied in, and what goes on is copied out.
-// The autograd graph of the recorded forward stays for as long as the recording does, and with it what the backward
-// reads.
+// A recording serves one microbatch in flight at a time. Its inputs, the tensors that its forward saves and
+// its outputs are at the addresses of the capture, in memory of the recording. Inputs are copied into this
+// memory, and gradients of inputs are copied out. The autograd graph of the captured forward exists as long
+// as the recording, and keeps the tensors that the backward reads.
 //
-// What kernels are given by value is recorded too. What differs between steps comes by memory: tokens, the boundary,
-// gradients, and the seed of the loss. Hooks of the recorded backward run when it is recorded, and never again.
+// Arguments that kernels receive by value are captured too. Values that differ between steps are in memory:
+// tokens, the boundary, gradients, and the seed of the loss. Hooks of the captured backward run during the
+// capture, and not in replays.
 #pragma once
 
 #include <functional>
@@ -25,8 +26,8 @@ namespace gantry {
 
 class StageRecording {
  public:
-  // What a forward gives, where the recording has it: of any stage but the last `boundary`, of the last one the loss
-  // and the outputs that are asked for.
+  // The results of a forward, in memory of the recording. The last stage has the loss and the requested
+  // outputs, the other stages have `boundary`.
   struct Made {
     TensorDict boundary, outputs;
     std::optional<Loss> loss;
@@ -34,16 +35,17 @@ class StageRecording {
   using Forward =
       std::function<Made(const TensorDict& batch, const TensorDict& input, nn::WeightGradientStore& weight_gradients)>;
 
-  // `parameters`: of the stage.
+  // `parameters`: the parameters of the stage.
   StageRecording(int stage, std::vector<torch::Tensor> parameters, torch::Device device)
       : stage_(stage), parameters_(std::move(parameters)), device_(device) {}
 
-  // Runs the stage on copies of what is given. `compute` is asked to do so the first time, while it is recorded. Masks
-  // that are known to hide nothing are known so while it is. ConfigError for work that can't be recorded.
+  // Runs the stage on copies of the arguments. The first call captures `compute`. If the host knows that a
+  // mask hides nothing, it also knows this during the capture. Throws ConfigError if the work cannot be
+  // captured.
   const Made& forward(const TensorDict& batch, const TensorDict& input, const Forward& compute);
-  // The gradients of `input`, after a forward: copies. Those of parameters are added, or, where the backward is split,
-  // left to backward_weight. `seed`: the loss's gradient. Which gradients are given, and whether it is split, is as the
-  // first time.
+  // Called after forward(): returns copies of the gradients of `input`. Gradients of parameters are
+  // accumulated or, if the backward is split, left to backward_weight(). `seed`: gradient of the loss. The
+  // set of gradients and `is_split` must be the same as in the first call.
   TensorDict backward(const TensorDict& gradients, double seed, bool is_split);
   void backward_weight();
 
@@ -57,18 +59,19 @@ class StageRecording {
   std::vector<torch::Tensor> parameters_;
   torch::Device device_;
   GraphPool pool_{};
-  std::vector<c10::Storage> used_;  // that others might let go of
+  std::vector<c10::Storage> used_;  // storages that the graphs use and that other owners might release
 
   TensorDict batch_, input_;
   Made made_;
-  TensorDict gradients_;  // of made_.boundary; undefined where none is given
-  torch::Tensor seed_;    // of made_.loss
+  TensorDict gradients_;  // gradients of made_.boundary; undefined if none is passed
+  torch::Tensor seed_;    // gradient of made_.loss
   double seed_value_ = 0;
-  nn::WeightGradientStore store_, split_work_;  // what backward_weight records, which holds what its kernels read
+  // `split_work_` is the work that backward_weight() captures. It holds the tensors that its kernels read.
+  nn::WeightGradientStore store_, split_work_;
   std::unique_ptr<DeviceGraph> forward_, backward_, weights_;
 };
 
-// A mask that the host knows to hide nothing: kernels are chosen by that.
+// True if the host knows that the mask hides nothing. The choice of kernels depends on this.
 bool is_known_to_hide_nothing(const std::string& name, const torch::Tensor& entry);
 
 }  // namespace gantry

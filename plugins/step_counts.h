@@ -15,9 +15,9 @@ namespace gantry {
 struct RankCounts {
   std::int64_t replica = 0;  // coordinate along dp
   std::int64_t samples = 0;
-  std::int64_t tokens = 0;   // tokens per sample; 0: this rank cannot tell
-  std::int64_t labels = -1;  // counted labels of the replica's samples; -1: this rank cannot tell
-  std::int64_t images = -1;  // images of the replica's samples; -1: none, or this rank cannot tell
+  std::int64_t tokens = 0;   // tokens per sample; 0: unknown on this rank
+  std::int64_t labels = -1;  // counted labels of the replica's samples; -1: unknown on this rank
+  std::int64_t images = -1;  // images of the replica's samples; -1: none, or unknown on this rank
   std::int64_t microbatches = 0;
   std::int64_t trains = 0, syncs = 0, adds = 0;  // 0 or 1, see StepPlan
 
@@ -28,7 +28,7 @@ struct RankCounts {
 struct StepCounts {
   std::int64_t global_samples = 0;
   std::int64_t first_sample = 0;       // index of the first sample of this replica
-  std::int64_t tokens_per_sample = 0;  // tokens of this replica; 0: no rank of the replica can tell
+  std::int64_t tokens_per_sample = 0;  // tokens per sample of this replica; 0: unknown on all of its ranks
   // Expected number of counted labels of all replicas: exact if the labels are known before the criterion runs, else
   // the number of tokens. At least 1. Gradients are seeded with its inverse, so it must be equal on all ranks.
   double expected = 1;

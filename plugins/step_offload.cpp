@@ -11,9 +11,10 @@
 namespace gantry {
 namespace {
 
-constexpr std::size_t kLeastBytes = 1024;  // what is smaller stays: moving it costs more than it frees
+constexpr std::size_t kLeastBytes = 1024;  // smaller storages stay: moving them costs more than it frees
 
-// Masters may lie in buckets or be the model's own parameters: then others hold the memory too.
+// Adds the tensor's storage if it has no other owner. Masters may be in buckets, or be the model's own
+// parameters.
 void add_where_alone(std::vector<c10::Storage>& storages, const torch::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   if (storage.nbytes() >= kLeastBytes && storage.allocator() && storage.use_count() == 1) storages.push_back(storage);
@@ -64,7 +65,7 @@ void StepOffload::wait(int stage, int microbatch) {
 
 void StepOffload::finish() {
   for (auto& [key, moved] : moved_) {
-    moved->start_in();  // nothing is to be done where it has begun
+    moved->start_in();  // does nothing if it has already started
     moved->wait();
   }
   moved_.clear();
@@ -81,7 +82,8 @@ void StepOffload::give_up() noexcept {
   saved_.clear();
 }
 
-// Of a parameter that several stages share, those of the lowest one here; of one that is no stage's, the rank's lowest.
+// The optimizer state of a stage. The state of a parameter that several stages share belongs to the lowest of
+// them on this rank. A parameter of no stage here counts for the lowest stage of the rank.
 std::vector<c10::Storage> StepOffload::state_of(int stage) const {
   std::vector<c10::Storage> storages;
   const GradientBuffers& gradients = optimizer_.gradients();
@@ -94,7 +96,7 @@ std::vector<c10::Storage> StepOffload::state_of(int stage) const {
     const auto* masters = optimizer_.masters();
     const torch::Tensor& stepped = masters ? masters->master(i) : parameters[i].tensor;
     if (!stepped.is_same(parameters[i].tensor)) add_where_alone(storages, stepped);
-    if (inner.state().count(stepped.unsafeGetTensorImpl()) == 0) continue;  // no step has made it yet
+    if (inner.state().count(stepped.unsafeGetTensorImpl()) == 0) continue;  // no step has created it yet
     for (const auto& [name, tensor] : optimizer_tensors(inner, stepped)) add_where_alone(storages, tensor);
     if (WeightAverage* average = optimizer_.average()) add_where_alone(storages, average->of(stepped));
   }

@@ -1,5 +1,5 @@
-// Runs what a schedule says of host memory (schedule/offload_actions.h): moves there what forwards keep for their
-// backwards, and the optimizer's state of a stage, and brings it back.
+// Runs a schedule's actions for host memory (schedule/offload_actions.h): moves the optimizer state of a
+// stage, and the tensors that a forward saves for its backward, to host memory and back.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,25 @@ namespace gantry {
 
 class StepOffload {
  public:
-  // `stages`: those of this rank. The optimizer is not owned.
+  // `stages`: the stages of this rank. The optimizer is not owned.
   StepOffload(schedule::Offload what, BoostedOptimizer& optimizer, std::vector<int> stages, torch::Device device);
 
   const schedule::Offload& what() const { return what_; }
 
-  // Where a forward notes what it keeps; null where activations stay.
+  // Returns the list to which a forward adds the tensors that it saves; null if activations stay on the
+  // device.
   std::shared_ptr<SavedTensors> begin_forward(int stage, int microbatch);
   // OFFLOAD and RELOAD.
   void run(const schedule::Action& action);
-  // Before the backward: what its forward has kept is back.
+  // Called before the backward: waits until the tensors that its forward has saved are back.
   void wait(int stage, int microbatch);
-  // After the row: all is back.
+  // Called after the row: waits until everything is back.
   void finish();
-  // Where it threw: likewise, as far as that goes.
+  // Called after an exception: brings everything back as far as possible.
   void give_up() noexcept;
 
  private:
-  using Key = std::pair<int, int>;  // stage and microbatch; kNoMicrobatch: the stage's state
+  using Key = std::pair<int, int>;  // stage and microbatch; kNoMicrobatch: the state of the stage
 
   std::vector<c10::Storage> state_of(int stage) const;
   void move_out(const Key& key, std::vector<c10::Storage> storages);

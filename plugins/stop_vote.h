@@ -1,5 +1,5 @@
-// Whether ranks that compute together give a step up, without waiting for each other: what they wanted when they were
-// asked the last time is known to all of them when they are asked again.
+// A vote of ranks that compute together on aborting a step. No rank waits for a vote in progress: each call
+// returns the result of the previous vote, and starts a new one.
 #pragma once
 
 #include <functional>
@@ -10,17 +10,18 @@ namespace gantry {
 
 class StopVote {
  public:
-  // `wants` says whether this rank wants to stop. The group is not owned.
+  // `wants` returns whether this rank wants to stop. The group is not owned.
   StopVote(ProcessGroup& group, std::function<bool()> wants) : group_(group), wants_(std::move(wants)) {}
 
-  // The same on every rank of the group at the same call. Collective; not to be called again once it was true.
+  // Returns the same value on every rank of the group in the same call. Collective. Do not call it again
+  // after it has returned true.
   bool operator()();
 
  private:
   ProcessGroup& group_;
   std::function<bool()> wants_;
-  torch::Tensor ballot_;  // of the call before; undefined at the first one
-  Work count_;            // after the ballot, so that it ends first
+  torch::Tensor ballot_;  // ballot of the previous call; undefined in the first call
+  Work count_;            // declared after the ballot, so that it is destroyed first
 };
 
 }  // namespace gantry

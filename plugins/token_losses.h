@@ -5,8 +5,8 @@
 
 namespace gantry {
 
-// The cross entropy of each token, in the shape of the labels, from the output "logits", which may be sharded; 0 for
-// labels of -100.
+// Returns the cross entropy of each token in the shape of the labels, from the output "logits", which may be
+// sharded. It is 0 for labels of -100.
 torch::Tensor token_losses(const torch::Tensor& logits, const torch::Tensor& labels, const SplitOutputs& split);
 
 }  // namespace gantry

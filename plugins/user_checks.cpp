@@ -13,10 +13,10 @@
 namespace gantry {
 namespace {
 
-// As many elements of an output are compared. What ranks compute alike differs by rounding at most; parts of a split
-// dim have nothing in common.
+// Number of elements of an output that are compared. If ranks compute the same values, they differ by
+// rounding at most. Parts of a sharded dim have nothing in common.
 constexpr std::int64_t kCompared = 512;
-constexpr double kRounding = 0.05;  // of the largest element; bfloat16 has 8 bits
+constexpr double kRounding = 0.05;  // relative to the largest element; bfloat16 has 8 bits
 
 torch::Tensor first_elements(const torch::Tensor& output) {
   const torch::Tensor flat = output.detach().reshape({-1});
@@ -24,7 +24,7 @@ torch::Tensor first_elements(const torch::Tensor& output) {
   return torch::nan_to_num(part).contiguous();
 }
 
-// The group's rank whose output is another than rank 0's, or 0.
+// The rank of the group whose output differs from rank 0's, or 0.
 int rank_that_differs(const torch::Tensor& output, ProcessGroup& group, bool& nothing_but_zeros) {
   const std::string shape = describe(output);
   const auto shapes = all_gather_numbers(group, static_cast<std::int64_t>(XXH3_64bits(shape.data(), shape.size())));
@@ -43,7 +43,7 @@ int rank_that_differs(const torch::Tensor& output, ProcessGroup& group, bool& no
   return 0;
 }
 
-// Integers that -100 is one of.
+// True for integer types that can represent -100.
 bool holds_ignored_labels(torch::ScalarType type) {
   return at::isIntegralType(type, /*includeBool=*/false) && type != torch::kUInt8;
 }
@@ -109,7 +109,8 @@ std::vector<std::string> parameters_without_gradient(const GradientBuffers& grad
   torch::Tensor reached = torch::zeros({static_cast<std::int64_t>(all.size())}, torch::kInt64);
   auto* numbers = reached.data_ptr<std::int64_t>();
   std::vector<std::int64_t> unreached;
-  std::vector<torch::Tensor> any;  // a schedule may add the weight gradients in a way of its own
+  // A schedule may add weight gradients without reaching the parameter in a backward.
+  std::vector<torch::Tensor> any;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     if (!gradients.steps(i)) continue;
     const std::int64_t at = place.at(gradients.parameters()[i].placement.name);

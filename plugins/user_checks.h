@@ -1,4 +1,4 @@
-// Slips of a user's that would give other numbers without a word, found where they are made.
+// Checks for mistakes of the program that would silently change its results.
 #pragma once
 
 #include <string>
@@ -13,12 +13,14 @@
 
 namespace gantry {
 
-// Outputs of the last stage that the policy does not call split are whole: the same on every rank of tp. ConfigError
-// naming split_outputs for one that is not. False while there was nothing but zeros to compare. Collective over tp.
+// Checks that outputs of the last stage are full, that is, the same on every rank of tp, unless the policy
+// lists them as split. Throws ConfigError, naming split_outputs, if one differs. Returns false if all
+// compared values were zero. Collective over tp.
 bool check_full_outputs(const TensorDict& outputs, const SplitOutputs& split, const StageModule& model,
                         const ProcessGroupMesh& mesh);
 
-// UsageError for a criterion's mean where the microbatch has ignored labels, so that microbatches weigh unequally.
+// Throws UsageError if the criterion returned a mean and the microbatch has ignored labels: microbatches
+// would be weighted wrongly.
 void refuse_mean_over_ignored(const TensorDict& batch);
 
 // Warns on rank 0 if a batch has document_ids that no rank has read: packed documents then see each other. Collective

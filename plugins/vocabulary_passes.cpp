@@ -17,7 +17,7 @@ namespace {
 using schedule::ActionKind;
 
 constexpr const char* kTokens = "input_ids";
-constexpr int kTokenDim = 1;  // of [samples, tokens, ...]
+constexpr int kTokenDim = 1;  // dim of the tokens in [samples, tokens, ...]
 
 nn::SplitHeadOptions with_loss(nn::SplitHeadOptions head, const VocabularyPasses::Options& options) {
   if (options.loss) head.loss = options.loss->options;
@@ -32,7 +32,7 @@ std::vector<int> order_of(const schedule::Schedule& schedule, int rank, ActionKi
   return order;
 }
 
-// The one after it; -1 for the last.
+// The microbatch that follows in the order; -1 for the last.
 int next_in(const std::vector<int>& order, int microbatch) {
   const auto found = std::find(order.begin(), order.end(), microbatch);
   return found == order.end() || found + 1 == order.end() ? -1 : *(found + 1);
@@ -67,7 +67,7 @@ torch::Tensor VocabularyPasses::tokens_of(int microbatch) const {
   return tokens;
 }
 
-// [samples, tokens, hidden]: of the tokens that a rank has between layers.
+// [samples, tokens, hidden], for the tokens that a rank has between layers.
 std::vector<std::int64_t> VocabularyPasses::hidden_shape(int microbatch) const {
   std::vector<std::int64_t> shape = microbatches_[microbatch].tensors.at(kTokens).sizes().vec();
   if (shared_.sequence_)
@@ -147,7 +147,7 @@ void VocabularyPasses::give_embedding_gradient(int microbatch) {
   sent.work = shared_.embedding_gradients_->broadcast(sent.tensor, shared_.first_rank_);
 }
 
-// Posted ahead: where the message is received, it is under way before it is needed.
+// Posts the receive ahead, so that the message is in flight before it is needed.
 void VocabularyPasses::await_embedding_gradient(int microbatch) {
   if (is_first()) return;
   Sent& sent = of_[microbatch].embedding_gradient;
@@ -183,7 +183,7 @@ void VocabularyPasses::await_hidden(int microbatch) {
   sent.work = shared_.hidden_->broadcast(sent.tensor, shared_.last_rank_);
 }
 
-// [rows], aligned; counts them on the last stage's rank.
+// Aligned labels, [rows]. Counts them on the last stage's rank.
 torch::Tensor VocabularyPasses::labels_of(int microbatch) {
   if (!options_.loss) return {};
   const LabelledLoss& loss = *options_.loss;
@@ -224,7 +224,7 @@ void VocabularyPasses::head(int microbatch) {
 
 void VocabularyPasses::await_totals(int microbatch) {
   OfMicrobatch& of = of_[microbatch];
-  if (!of.statistics.tensor.defined()) return;  // they are known, or there is no loss
+  if (!of.statistics.tensor.defined()) return;  // the totals are known, or there is no loss
   of.statistics.work.wait();
   of.totals = nn::head_totals(std::exchange(of.statistics.tensor, {}));
   if (is_last() && !is_aborted_ && of.share.counted.defined())
@@ -232,7 +232,7 @@ void VocabularyPasses::await_totals(int microbatch) {
                            head_options_.loss);
 }
 
-// `part`: this rank's, [rows, in]; undefined: zeros.
+// `part`: the part of this rank, [rows, in]; undefined: zeros.
 void VocabularyPasses::send_hidden_gradient(int microbatch, const torch::Tensor& part) {
   std::vector<std::int64_t> shape = microbatches_[microbatch].tensors.at(kTokens).sizes().vec();
   shape.push_back(shared_.head_->options.in_features());

@@ -1,6 +1,6 @@
-// The passes of an embedding and a head whose rows are sharded over all ranks of a pipeline (shared_vocabulary.h), in
-// one step: computations and messages. Yeung et al., Balancing Pipeline Parallelism with Vocabulary Parallelism (arXiv
-// 2411.05288), both algorithms.
+// The passes of an embedding and a head whose rows are sharded over all ranks of a pipeline
+// (shared_vocabulary.h), in one step: computation and communication. Yeung et al., Balancing Pipeline
+// Parallelism with Vocabulary Parallelism (arXiv 2411.05288), both algorithms.
 #pragma once
 
 #include <optional>
@@ -14,19 +14,20 @@
 
 namespace gantry {
 
-// Of one step. A pass of a microbatch is called once, in the order of the schedule, which is the same on all ranks for
-// each kind. After give_up() passes compute nothing, and the ranks exchange zeros.
+// The passes of one step. A pass of a microbatch is called once. The order is that of the schedule, which is
+// the same on all ranks for each kind of pass. After give_up() passes compute nothing, and the ranks exchange
+// zeros.
 class VocabularyPasses {
  public:
   struct Options {
-    double seed = 1;              // of the loss's sum
-    bool needs_gradients = true;  // else there are no backward passes
+    double seed = 1;              // gradient of the loss's sum
+    bool needs_gradients = true;  // false: there are no backward passes
     bool keeps_outputs = false;
-    bool is_aligned = false;  // labels stand beside their logits already
+    bool is_aligned = false;  // labels are already aligned with their logits
     std::optional<LabelledLoss> loss = {};
     std::int64_t logit_limit = 0;  // largest number of bytes of a tensor of logits, if outputs are not kept
   };
-  // `schedule`: says in which order the passes come. Microbatches are kept by reference.
+  // `schedule` defines the order of the passes. Microbatches are kept by reference.
   VocabularyPasses(const SharedVocabulary& shared, const std::vector<Batch>& microbatches,
                    const schedule::Schedule& schedule, Options options);
 
@@ -34,32 +35,34 @@ class VocabularyPasses {
   // IF, IB, S, C or T.
   void run(schedule::ActionKind pass, int microbatch);
 
-  // On the first stage's rank: the rows of its tokens, a leaf; needs all ranks' IF. And what its backward gave it.
+  // On the first stage's rank: embedded() returns the embeddings of its tokens, as a leaf, once all ranks
+  // have run IF. give_embedding_gradient() sends the gradient that the backward has computed for the leaf.
   torch::Tensor embedded(int microbatch);
   void give_embedding_gradient(int microbatch);
-  // On the last stage's rank: what its forward made, before S; and the gradient of that, after all ranks' C, or T
-  // where there is no C.
+  // On the last stage's rank: give_hidden() sends the result of the forward, before S. hidden_gradient()
+  // returns the gradient of that result once all ranks have run C, or T if there is no C.
   void give_hidden(int microbatch, const torch::Tensor& hidden);
   torch::Tensor hidden_gradient(int microbatch);
 
-  // After the step, on the last stage's ranks: sums of losses and counts, of each microbatch that has a loss. Waits.
+  // After the step, on the last stage's ranks: sums of losses, and counts, for each microbatch with a loss.
+  // Waits for them.
   struct Losses {
     std::vector<torch::Tensor> sums, counts;
   };
   Losses losses();
-  // Of all microbatches, whole. Collective over pp and tp.
+  // The full outputs of all microbatches. Collective over pp and tp.
   TensorDict outputs();
 
  private:
   struct Sent {
     torch::Tensor tensor;
-    Work work = {};  // after the tensor, so that it ends first
+    Work work = {};  // declared after the tensor, so that it is destroyed first
   };
   struct OfMicrobatch {
     Sent embedded, embedding_gradient, hidden, statistics, hidden_gradient;
     torch::Tensor leaf;  // on the first stage's rank
     nn::HeadShare share;
-    nn::HeadTotals totals;  // once they are known
+    nn::HeadTotals totals;  // set once they are known
     torch::Tensor logits;   // kept
     torch::Tensor sum, count;
   };
@@ -88,7 +91,7 @@ class VocabularyPasses {
   const bool combines_;                            // algorithm 2
   std::vector<int> head_order_, embedding_order_;  // microbatches, by S and by IB
   std::vector<OfMicrobatch> of_;
-  std::vector<Sent> under_way_;  // that other ranks alone need
+  std::vector<Sent> under_way_;  // messages that only other ranks need
   bool is_aborted_ = false;
 };
 

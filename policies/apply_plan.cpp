@@ -27,7 +27,7 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
                      const ShardAxes& axes) {
   auto* shardable = dynamic_cast<Shardable*>(&module);
   if (!shardable) {
-    if (is_about_sequence(style)) return {};  // its parameters alone: place_plain
+    if (is_about_sequence(style)) return {};  // place_plain() places its parameters
     throw ConfigError(
         {path, "a " + module.name() + " cannot be sharded as " + describe(style), "a Shardable module",
          "use gantry::nn::Linear or gantry::nn::Embedding, or derive your module from gantry::Shardable"});
@@ -61,8 +61,8 @@ void refuse_unstated(const std::vector<std::string>& paths) {
                    paths.front())});
 }
 
-// Parameters whose gradients are summed in the backward already. Guarded by the mutex: rank threads split their models
-// at the same time.
+// Parameters whose gradients are already reduced within the backward. Guarded by the mutex, because rank
+// threads shard their models at the same time.
 class SummedParameters {
  public:
   void add(const torch::Tensor& parameter, const std::string& name) {
@@ -85,7 +85,7 @@ void sum_in_backward(const torch::Tensor& parameter, const std::string& name, Pr
   static SummedParameters summed;
   summed.add(parameter, name);
   const bool trained = parameter.requires_grad();
-  parameter.requires_grad_(true);  // a hook is taken by such alone, and stays
+  parameter.requires_grad_(true);  // required to register a hook, which then remains
   parameter.register_hook([&group](const torch::Tensor& part) {
     torch::Tensor sum = part.clone(at::MemoryFormat::Contiguous);
     group.all_reduce(sum).wait();
@@ -94,8 +94,8 @@ void sum_in_backward(const torch::Tensor& parameter, const std::string& name, Pr
   parameter.requires_grad_(trained);
 }
 
-// A parameter of modules that are not Shardable: partial where a rule says SequenceParallel{}, whole where
-// FullSequence{}.
+// Places a parameter of modules that are not Shardable. Its gradient is partial if a rule states
+// SequenceParallel{}, and full if it states FullSequence{}.
 void place_plain(const NamedTensor& parameter, const PlanRules& rules, const ShardAxes& axes, Placements& placements) {
   std::size_t summed_here = 0;
   for (const auto& name : parameter.names) {
@@ -161,7 +161,7 @@ ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSu
   for (const auto& [pattern, style] : plan)
     (needs_sequence_shards(style) ? other : split)
         .push_back({pattern, resolved_style(style, sequence_parallel, sum, dispatch)});
-  // A plan may state sequence shards at a border of its own.
+  // A plan may set sequence shards at a border itself.
   if (sequence_parallel || shards_activations(split)) split.insert(split.end(), other.begin(), other.end());
   return split;
 }

@@ -1,4 +1,4 @@
-// Gantry's own policies: one for each family of described decoders, and those of the other models.
+// Gantry's own policies: one for each family of described decoders, and those for the other models.
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/policies/bart.h"
 #include "gantry/policies/bert.h"

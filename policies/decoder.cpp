@@ -110,7 +110,8 @@ std::string without_context(const DecoderSpec& spec) {
   return "";
 }
 
-// A head for labels reads the last token, which any rank may hold: all ranks of parallel.context compute it.
+// A head for labels reads the last token, which may be on any rank, so all ranks of parallel.context compute
+// it.
 ContextSplit context_of(const DecoderSpec& spec) {
   ContextSplit context{.heads = models::fewest_heads(spec)};
   context.objection = [spec](int ranks, int tensor) { return models::context_objection(spec, ranks, tensor); };
@@ -185,7 +186,7 @@ std::vector<std::string> DecoderPolicy::held_layers(const torch::nn::Module& mod
         {"schedule.layers",
          fmt::format("the layers of multi-token prediction, {} to {}, are in several stages", first, end - 1),
          "one stage for all of them", "move them into one stage"});
-  held.push_back(spec.names.norm);  // before the first of these layers, which look up tokens too
+  held.push_back(spec.names.norm);  // before the first of these layers, which also look up tokens
   if (stage > 0) held.push_back(spec.names.tokens);
   return held;
 }

@@ -1,4 +1,4 @@
-// Where every module and parameter of a model is: by path, and which paths are one tensor.
+// The modules and parameters of a model by path, and the paths that share one tensor.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace gantry {
 
-// A parameter or buffer with all the paths that lead to it; the first is its global name.
+// A parameter or buffer with all of its paths; the first path is its global name.
 struct NamedTensor {
   torch::Tensor tensor;
   std::vector<std::string> names;
@@ -24,7 +24,7 @@ struct ModelMap {
   std::vector<std::string> module_names() const;
 };
 
-// True if `path` is `ancestor` or lies below it.
+// True if `path` is `ancestor` or is below it.
 bool is_within(const std::string& path, const std::string& ancestor);
 
 }  // namespace gantry

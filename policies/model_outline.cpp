@@ -27,7 +27,7 @@ bool shards_parameters(const ShardStyle& style) {
          std::holds_alternative<Vocab>(style);
 }
 
-// The model as the planner describes it; absent, with the reason, if it has another form.
+// The model in the planner's description; absent, with the reason, if the planner cannot describe it.
 class OutlinedDecoder {
  public:
   OutlinedDecoder(torch::nn::Module& model, const Policy& policy, const ModelSplit& split)
@@ -58,7 +58,7 @@ class OutlinedDecoder {
     return found == map_.parameters.end() ? nullptr : &*found;
   }
 
-  // The first embedding is that of the tokens, and a second one that of the positions.
+  // The first embedding is for the tokens, a second one for the positions.
   std::string describe_table() {
     int tables = 0;
     for (const auto& [path, module] : map_.modules) {

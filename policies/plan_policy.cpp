@@ -14,7 +14,7 @@ ModelSplit PlanPolicy::split(const torch::nn::Module& model) const {
   return split;
 }
 
-// It has none.
+// The model has no layers.
 std::vector<int> PlanPolicy::distribute_layers(int, int stages) const { return std::vector<int>(stages, 0); }
 
 TensorDict PlanPolicy::forward(torch::nn::Module& model, const StageContext&, TensorDict) const {

@@ -1,4 +1,5 @@
-// A policy that is a shard plan and no more: for models that a loop of the user's runs by their own forward.
+// A policy that consists of a shard plan only, for models whose own forward is called by a custom training
+// loop.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace gantry {
 
-// All of a model is one stage. forward() is a UsageError: there is no stage-aware one, so that execute_pipeline and
-// generate() need a policy for the model's class.
+// The full model is one stage. forward() throws UsageError, because there is no forward per stage:
+// execute_pipeline() and generate() need a policy for the class of the model.
 class PlanPolicy final : public Policy {
  public:
   explicit PlanPolicy(ShardPlan plan) : plan_(std::move(plan)) {}

@@ -14,7 +14,7 @@ std::string path_above(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-// "h.3.norm" as "h.*.norm": one rule goes for all layers.
+// Returns "h.*.norm" for "h.3.norm": one rule covers all layers.
 std::string with_layers_as_stars(const std::string& path) {
   std::string pattern;
   for (std::size_t begin = 0; begin <= path.size();) {
@@ -29,7 +29,8 @@ std::string with_layers_as_stars(const std::string& path) {
 
 bool is_shard(const std::optional<Layout>& layout) { return layout && std::holds_alternative<Shard>(*layout); }
 
-// What becomes of activations is not the module's own matter where it says nothing of it.
+// True if a plan with sequence shards must have a rule for the module. Modules without parameters need none,
+// unless they are Shardable and state that they depend on the sequence.
 bool depends_on_sequence(const torch::nn::Module& module) {
   const auto* shardable = dynamic_cast<const Shardable*>(&module);
   return !module.named_parameters(/*recurse=*/false).is_empty() || (shardable && shardable->depends_on_sequence());
@@ -59,7 +60,7 @@ PlanRules::PlanRules(const ModelMap& map, const ShardPlan& plan) : map_(map) {
     const std::size_t before = rules_.size();
     for (const auto& [path, module] : map.modules)
       if (matches_pattern(rule.pattern, path, Star::kOnePart)) add(path, rule);
-    // A parameter is named in so many words: "*" stands for modules.
+    // A parameter must be named without a "*" at the end, which stands for modules.
     for (const auto& [tensor, names] : map.parameters)
       for (const auto& name : names)
         if (!rule.pattern.ends_with('*') && matches_pattern(rule.pattern, name, Star::kOnePart))
@@ -104,7 +105,7 @@ const ShardRule* PlanRules::speaking_for(std::string path) const {
   return nullptr;
 }
 
-// A Shardable module that a rule can mean: one without parameters may only hold others.
+// True for a Shardable module that a rule can apply to. One without parameters may only contain others.
 bool PlanRules::speaks_for_itself(const std::string& path) const {
   return shardable(path) && (naming(path) || depends_on_sequence(*modules_.at(path)));
 }
@@ -124,7 +125,7 @@ const ShardStyle* PlanRules::style_of(const std::string& path) const {
   return rule ? &rule->style : nullptr;
 }
 
-// By a rule, or by the module that holds it, which an earlier plan has split.
+// True if a rule covers the path, or if a module around it was sharded by an earlier plan.
 bool PlanRules::is_stated(const std::string& path) const {
   if (speaking_for(path)) return true;
   for (std::string around = path; !around.empty(); around = path_above(around))

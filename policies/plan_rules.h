@@ -1,4 +1,4 @@
-// Which rule of a shard plan speaks for which module and parameter of a model.
+// Assigns the rules of a shard plan to the modules and parameters of a model.
 #pragma once
 
 #include <map>
@@ -9,28 +9,33 @@
 
 namespace gantry {
 
-// FullSequence{} and SequenceParallel{}: what a module sees of the sequence. They alone may be stated for any module
-// and parameter, and for a module that is not Shardable they go for all below it that no other rule names.
+// True for FullSequence{} and SequenceParallel{}, which state the part of the sequence that a module sees.
+// Only these can be set for any module and parameter. For a module that is not Shardable, they apply to
+// everything below it that has no rule of its own.
 bool is_about_sequence(const ShardStyle& style);
-// True where a rule makes activations sequence shards.
+// True if a rule makes activations sequence shards.
 bool shards_activations(const ShardPlan& plan);
 
 class PlanRules {
  public:
-  // Both must outlive it. ConfigError for a rule that matches nothing, and for a module or parameter that two name.
+  // Both arguments must outlive this object. Throws ConfigError if a rule matches nothing, or if two rules
+  // name the same module or parameter.
   PlanRules(const ModelMap& map, const ShardPlan& plan);
 
   // The rule that names this path itself; null if none does.
   const ShardRule* naming(const std::string& path) const;
-  // The rule that speaks for a module or parameter: the one that names it, or the nearest module around it. Null: none.
+  // The rule for a module or parameter: the rule that names it, or that names the nearest module around it.
+  // Null: none.
   const ShardRule* speaking_for(std::string path) const;
-  // The style by which a module is to be split: of the rule that names it, or of the one that names a module around it.
-  // Null: by none, or a Shardable module around it says how its parameters lie.
+  // The style by which a module is to be sharded, from the rule that names it or a module around it. Null:
+  // there is no rule, or a Shardable module around it determines the placement of its parameters.
   const ShardStyle* style_of(const std::string& path) const;
-  // True if a Shardable module around this path says how it lies, nearer than any rule for a module that is not.
+  // True if a Shardable module around this path determines its placement, and is nearer than any rule for a
+  // module that is not Shardable.
   bool is_in_shardable(const std::string& path) const;
 
-  // Parameters, and modules that depend on the sequence without any, that no rule speaks for: paths, layers as "*".
+  // The paths without a rule, with "*" for the numbers of layers: parameters, and modules without parameters
+  // that depend on the sequence.
   std::vector<std::string> unstated() const;
 
  private:

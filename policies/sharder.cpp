@@ -18,7 +18,8 @@
 namespace gantry {
 namespace {
 
-// Models that were split already. Guarded by the mutex: rank threads split their models at the same time.
+// Models that were already sharded. Guarded by the mutex, because rank threads shard their models at the same
+// time.
 class SplitModels {
  public:
   void add(const std::shared_ptr<torch::nn::Module>& model) {
@@ -52,7 +53,7 @@ bool holds_any(const PipelineStageManager& manager, const std::vector<int>& stag
   return std::any_of(stages.begin(), stages.end(), [&](int stage) { return manager.holds(stage); });
 }
 
-// A placement found under any of the tensor's names.
+// Returns the placement that was set under any of the tensor's names. Throws if they differ.
 ParameterSplit tensor_placement(const NamedTensor& parameter, const Placements& placements) {
   const ParameterSplit* found = nullptr;
   for (const auto& name : parameter.names) {
@@ -93,7 +94,7 @@ void refuse_no_experts(const ShardPlan& plan, int ranks) {
                        "1, or a shard plan with Expert{}", "remove parallel.expert"});
 }
 
-// Applies the plan, and states in each parameter's placement what became of it.
+// Applies the plan, and writes the resulting shards into each parameter's placement.
 void place_along_axes(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan, const PlanAxes& axes) {
   const auto placements = apply_plan(map, plan, axes);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -111,7 +112,8 @@ void refuse_no_vocabulary(const StageModule& module) {
                      "a described decoder, or a policy with ModelSplit::vocabulary", "remove parallel.vocabulary"});
 }
 
-// The weights that are kept as records of their rows, and the bytes of a record here. After sharding.
+// The weights that are stored as records of their rows, and the number of bytes per record on this rank.
+// Called after sharding.
 std::map<const void*, std::int64_t> record_bytes_of(const ModelMap& map) {
   std::map<const void*, std::int64_t> bytes;
   const auto add = [&](const torch::Tensor& weight, const std::optional<RowEncoding>& encoding) {
@@ -160,7 +162,7 @@ TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Setti
   for (const auto& list : lists_) settings.lists.push_back(static_cast<int>(list.layers.size()));
   const Recomputation recomputation = settings.recomputation;
   const LayerRange range = ranges_.at(stage);
-  // Shared: what is recomputed keeps it.
+  // Shared, because recomputation keeps a reference.
   const auto context = std::make_shared<const StageContext>(stage, num_stages(), range, std::move(settings));
   Forward known = forward_now();
   known.stage = context;
@@ -199,7 +201,7 @@ StageModule shard_model(const std::shared_ptr<torch::nn::Module>& model, const s
   const auto ranges = layer_ranges(counts, layers, manager.num_stages());
   const StageContents contents(map, *policy, *model, ranges);
 
-  // Shapes are stated before anything is released or sharded.
+  // Shapes are recorded before anything is released or sharded.
   StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr,
                      config.vocabulary.has_value());
   module.tensor_group = config.tensor_group;

@@ -12,7 +12,7 @@ namespace gantry {
 
 namespace {
 
-// The name of the nearest module, or where to look for one.
+// The name of the nearest module, or advice on finding one.
 std::string suggest_module(const std::string& path, const ModelMap& map) {
   const std::string near = nearest_name(path, map.module_names());
   return near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?";

@@ -13,7 +13,7 @@ class T5Policy final : public OfFamily<PairPolicy<models::T5Impl>, models::T5Imp
 
   std::string name() const override { return "T5Policy"; }
   ModelSplit split(const models::T5Impl& model) const override;
-  // Each stage with layers of a stack holds its bias, too.
+  // Each stage with layers of a stack also holds its bias.
   std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                        LayerRange layers) const override;
   SharedParameters shared_parameters(const models::T5Impl& model) const override;

@@ -16,14 +16,14 @@ namespace {
 
 using nlohmann::json;
 
-// Keys of kinds of adapters that compute otherwise. Set to something, they are refused; keys that are not known may
-// stand there, since PEFT adds some with every version.
+// Keys of adapter kinds that compute differently. They are rejected unless they are null, false or empty.
+// Unknown keys are accepted, because every version of PEFT adds some.
 constexpr const char* kOtherKinds[] = {
     "lora_bias",     "layers_to_transform", "layers_pattern",          "exclude_modules",    "layer_replication",
     "arrow_config",  "kasa_config",         "alora_invocation_tokens", "use_qalora",         "use_bdlora",
     "velora_config", "monteclora_config",   "megatron_config",         "ensure_weight_tying"};
 
-// Values of init_lora_weights that leave the base as it is.
+// Values of init_lora_weights that do not change the base.
 constexpr const char* kStartsOfBase[] = {"gaussian", "eva", "orthogonal", "mica"};
 
 bool says_nothing(const json& value) {
@@ -40,7 +40,7 @@ class AdapterKeys {
     if (const auto found = keys_.find(key); found != keys_.end() && *found != value)
       throw InputError({path_, fmt::format("{} is {}", key, found->dump()), value, ""});
   }
-  // Some initial values change the base, which then belongs to the adapter.
+  // Some initial values change the base. The adapter then belongs to the changed base.
   void refuse_changed_base() const {
     const json start = keys_.value("init_lora_weights", json(nullptr));
     if (!start.is_string() || std::ranges::count(kStartsOfBase, start.get<std::string>()) > 0) return;
@@ -76,7 +76,7 @@ class AdapterKeys {
       values[name] = checked<Number>(key, value, std::is_integral_v<Number> ? 1 : 1e-9, most);
     return values;
   }
-  // A list; and one word, where it may be `word`.
+  // A list of names, or `word` alone if `word` is not null.
   std::vector<std::string> names(const char* key, const char* word) const {
     if (!keys_.contains(key) || keys_[key].is_null()) return {};
     const json& value = keys_[key];
@@ -90,7 +90,7 @@ class AdapterKeys {
     }
     return names;
   }
-  // PEFT also has mappings from modules to lists. A list is for the embedding.
+  // PEFT also has mappings from modules to lists. A plain list is for the embedding.
   std::vector<int> tokens(const char* key) const {
     if (!keys_.contains(key) || says_nothing(keys_[key])) return {};
     const json& value = keys_[key];
@@ -122,7 +122,7 @@ class AdapterKeys {
   json keys_;
 };
 
-// What is stated beside a path must be what its file says.
+// A key that is set in addition to lora.path must have the value of the adapter's file.
 template <class Value>
 void take_stated(const char* key, const Value& stated, bool is_stated, const Value& read, const std::string& path) {
   if (is_stated && stated != read)
@@ -173,7 +173,7 @@ LoraConfig resolve_lora(LoraConfig stated) {
   take_stated("use_dora", stated.use_dora, stated.use_dora, read.use_dora, path);
   take_stated("rank_pattern", stated.rank_pattern, !stated.rank_pattern.empty(), read.rank_pattern, path);
   take_stated("alpha_pattern", stated.alpha_pattern, !stated.alpha_pattern.empty(), read.alpha_pattern, path);
-  read.dropout = stated.dropout;  // a matter of the run, not of the adapter
+  read.dropout = stated.dropout;  // dropout belongs to the run, not to the adapter
   return read;
 }
 

@@ -1,4 +1,4 @@
-// A directory of PEFT's: its files, and the base that it names. Without LibTorch.
+// The files of a PEFT directory, and the base that it names. Without LibTorch.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace gantry {
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterModel = "adapter_model.safetensors";
 
-// The base's directory that an adapter names; empty where it names none.
+// The directory of the base that an adapter names; empty if it names none.
 std::string stated_base(const std::string& directory);
 
 }  // namespace gantry

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A slice's elements to their places in the full tensor.
+// Copies the elements of a slice to their places in the full tensor.
 void place_slice(const ManifestTensor& tensor, const ManifestSlice& slice, std::span<const unsigned char> bytes,
                  std::vector<unsigned char>& full) {
   if (slice.shards.empty()) {
@@ -82,14 +82,14 @@ const StoredFile& TensorCatalog::file(const std::string& name) {
 
 std::vector<unsigned char> TensorCatalog::read(const std::string& key) {
   const ManifestTensor& tensor = tensors_.at(key);
-  // Opened before memory is asked for: what a manifest claims is compared with what the files hold.
+  // Open the files before allocating memory: opening compares the sizes in the manifest with the files.
   for (const auto& slice : tensor.slices) file(slice.file);
   std::vector<unsigned char> full(tensor.bytes());
   for (const auto& slice : tensor.slices) {
     const StoredFile& stored = file(slice.file);
     const StoredTensor& found = stored.at(key);
     if (!found.strides.empty())
-      full = stored.elements(found);  // only PyTorch's files have these, in one slice
+      full = stored.elements(found);  // only PyTorch files have strides; they store one slice
     else if (!full.empty())
       place_slice(tensor, slice, stored.bytes(found), full);
   }

@@ -1,5 +1,4 @@
-// The tensors of whatever holds some (a checkpoint, a Hugging Face directory, a safetensors file), by name. Without
-// LibTorch.
+// The tensors of a checkpoint, a directory of model files or a single file, by name. Without LibTorch.
 #pragma once
 
 #include <functional>
@@ -17,17 +16,19 @@ namespace gantry {
 
 class TensorCatalog {
  public:
-  // A step folder or its parent, a directory of Hugging Face's or of save_parallelized, or a file. `passed_over` is
-  // require_checkpoint()'s. CheckpointError or InputError.
+  // Opens a step folder or its parent directory, a Hugging Face directory, a directory written by
+  // save_parallelized, or a file. `passed_over`: see require_checkpoint(). Throws CheckpointError or
+  // InputError.
   static TensorCatalog open(const std::string& path,
                             const std::function<void(const std::string& fault)>& passed_over = {});
 
-  const std::string& path() const { return path_; }  // what was opened
-  // By key; a checkpoint's have kinds, others none ("").
+  // The opened file or directory; for a checkpoint its step folder.
+  const std::string& path() const { return path_; }
+  // By key. The keys of a checkpoint contain a kind ("model/..."), other keys do not.
   const std::map<std::string, ManifestTensor>& tensors() const { return tensors_; }
-  const Manifest* manifest() const { return manifest_.get(); }  // of a checkpoint, else null
-  // The full tensor, row-major. A checkpoint's files are checked against their hashes when first read; memory is asked
-  // for once the files were seen to hold what is claimed.
+  const Manifest* manifest() const { return manifest_.get(); }  // null unless it is a checkpoint
+  // Returns the full tensor, row-major. The files of a checkpoint are checked against their hashes at the
+  // first read. Memory is allocated only after the manifest's sizes were compared with the files.
   std::vector<unsigned char> read(const std::string& key);
 
  private:
@@ -37,7 +38,7 @@ class TensorCatalog {
   std::unique_ptr<Manifest> manifest_;
   std::map<std::string, ManifestTensor> tensors_;
   OpenFiles<StoredFile> files_;
-  std::set<std::string> checked_;  // against their hashes
+  std::set<std::string> checked_;  // files whose hash was checked
 };
 
 }  // namespace gantry

@@ -21,7 +21,7 @@ class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (file_ < 0) throw CheckpointError({path_, std::strerror(errno), "a readable file", kDamaged});
-    // The kernel's largest windows; asking for parts of the file ahead was slower.
+    // Sets the kernel's largest read-ahead window. Requesting parts of the file in advance was slower.
     ::posix_fadvise(file_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   ~Reader() { ::close(file_); }
@@ -33,7 +33,7 @@ class Reader {
     return ::fstat(file_, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
   }
 
-  // The next bytes. A file with fewer bytes was truncated in the meantime.
+  // Reads the next bytes. Throws if the file has fewer bytes, because it was truncated in the meantime.
   void take(unsigned char* target, std::uint64_t bytes) {
     for (std::uint64_t got = 0; got < bytes;) {
       const ssize_t read = ::read(file_, target + got, bytes - got);

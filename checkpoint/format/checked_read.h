@@ -1,4 +1,4 @@
-// A file read once: hashed, and parts of it put where they are wanted, on the way.
+// Reads a file once: hashes it and copies parts of it to their targets at the same time.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace gantry {
 
-// The bytes [begin, begin + bytes) of a file go to `target`.
+// The bytes [begin, begin + bytes) of a file, and their destination.
 struct WantedBytes {
   std::uint64_t begin = 0, bytes = 0;
   unsigned char* target = nullptr;
 };
 
-// CheckpointError where the file's size or hash is not what the manifest states: what is in the targets is then not to
-// to be used. `wanted` does not overlap. `taken` is called with the bytes of each piece.
+// Throws CheckpointError if the size or hash of the file differs from the manifest. The contents of the
+// targets must then not be used. The ranges of `wanted` must not overlap. `taken` is called with the number
+// of bytes of each piece.
 void read_checked(const std::string& folder, const std::string& name, const ManifestFile& expected,
                   std::vector<WantedBytes> wanted, const std::function<void(std::uint64_t)>& taken = {});
 

@@ -32,7 +32,7 @@ constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;  // for the manife
 
 std::string part_path(const std::string& folder, int rank) { return folder + "/" + rank_file_name(rank) + ".part"; }
 
-// The step of ".step-000012.partial", if it is that.
+// The step of a name such as ".step-000012.partial"; none for other names.
 std::optional<std::int64_t> step_of_hidden(const std::string& name, const std::string& suffix) {
   if (!name.starts_with(".") || !name.ends_with(suffix) || name.size() <= suffix.size() + 1) return std::nullopt;
   return step_of_folder_name(name.substr(1, name.size() - 1 - suffix.size()));
@@ -54,7 +54,7 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
-// What has been written into the folder so far. Files come and go meanwhile.
+// Number of bytes in the folder. Files may appear and disappear during the call.
 std::uint64_t bytes_in(const std::string& folder) {
   std::uint64_t bytes = 0;
   for (const auto& name : names_in(folder)) {
@@ -76,7 +76,8 @@ void write_part(const std::string& folder, const RankPart& part, FileSystem& fil
   json tensors = json::array();
   for (const auto& tensor : part.tensors) tensors.push_back(to_json(tensor));
   const json all = {{"hash", part.facts.hash}, {"size", part.facts.size}, {"tensors", tensors}};
-  // The part says that this rank has written all: rank 0 may put the folder in its place at once.
+  // The .part file signals that this rank has written everything: rank 0 may then rename the folder at any
+  // time.
   write_text_durably(folder + "/" + part.file + ".part", all.dump(), files, {.syncs_folder = false});
 }
 
@@ -112,7 +113,8 @@ void CheckpointFolder::take_lock(double seconds) {
     throw CheckpointError({directory_, who + " writes its checkpoints to this directory", "one job per directory",
                            "end that job, or choose another checkpoint.path"});
   }
-  // For the message of whoever comes second; the lock itself is the kernel's and ends with the process.
+  // The text is for the error message of a second job. The lock itself is the kernel's and ends with the
+  // process.
   const std::string owner = this_job();
   if (::ftruncate(lock_, 0) == 0) (void)!::pwrite(lock_, owner.data(), owner.size(), 0);
 }
@@ -121,7 +123,7 @@ std::string CheckpointFolder::hidden(std::int64_t step, const char* suffix) cons
   return hidden_folder(directory_, step, suffix);
 }
 
-// Whoever holds the lock owns what earlier holders left.
+// The holder of the lock may remove everything that earlier holders left.
 void CheckpointFolder::clear_leftovers() {
   for (const auto& name : names_in(directory_)) {
     const std::string path = directory_ + "/" + name;
@@ -232,7 +234,8 @@ void CheckpointFolder::put_in_place(std::int64_t step) {
   if (again) remove_or_warn(replaced);
 }
 
-// The newest complete one, which an older step that is saved again (reshard into the same folder) is not.
+// Writes the name of the newest complete checkpoint. The saved step may be older (reshard into the same
+// directory).
 void CheckpointFolder::name_latest(std::int64_t saved) {
   const std::string newest =
       fs::path(find_newest_checkpoint(directory_).folder.value_or(step_folder_name(saved))).filename();
@@ -259,7 +262,7 @@ void CheckpointFolder::hide_older(std::int64_t newest, const KeptSteps& kept) {
 }
 
 void CheckpointFolder::remove_hidden() {
-  for (const auto& name : names_in(directory_))  // what an earlier save could not remove among them
+  for (const auto& name : names_in(directory_))  // includes leftovers of earlier saves
     if (step_of_hidden(name, kRemoved)) remove_or_warn(directory_ + "/" + name);
 }
 

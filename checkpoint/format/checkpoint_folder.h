@@ -1,14 +1,15 @@
-// The folder in which a job keeps its checkpoints, and the way by which one comes into being: written into a hidden
-// neighbour, synced, the manifest last, one rename; then `latest`, and only then older ones are removed. At no moment
-// is there less than there was.
+// The directory in which a job keeps its checkpoints. A new checkpoint is written into a hidden folder in the
+// same directory and synced, the manifest last. One rename then gives it its final name. After that, `latest`
+// is updated, and only then are older checkpoints removed. A job that ends in between loses no complete
+// checkpoint.
 //
 //   .lock                 held by the one job that writes here
 //   .step-000012.partial  being written
 //   .step-000012.replaced former contents of a step that is saved again, until the new ones have their name
 //   .step-000012.removed  an older checkpoint on its way out
 //
-// What can't be removed (a file that another host holds open on NFS) is warned of, once, and tried again with the next
-// save: the new checkpoint is in place then, and training goes on.
+// If a folder cannot be removed (for example because another host holds a file open on NFS), there is one
+// warning, and the next save tries again. The new checkpoint is already in place, so training continues.
 #pragma once
 
 #include <atomic>
@@ -28,7 +29,7 @@
 
 namespace gantry {
 
-// What one rank has written: its file and its tensors' slices in it.
+// The output of one rank: its file, and the slices of tensors in this file.
 struct RankPart {
   std::string file;
   ManifestFile facts;
@@ -39,13 +40,13 @@ struct RankPart {
 std::string partial_folder(const std::string& directory, std::int64_t step);
 // "rank-00003.safetensors".
 std::string rank_file_name(int rank);
-// Writes the part next to the rank's file, completely or not at all. ResourceError.
+// Writes the part next to the rank's file, completely or not at all. Throws ResourceError.
 void write_part(const std::string& folder, const RankPart& part, FileSystem& files);
 
-// Which checkpoints stay when one is saved.
+// The checkpoints that remain after a save.
 struct KeptSteps {
-  int newest = 0;                     // so many; 0: all
-  std::optional<std::int64_t> stays;  // a step that stays beside them
+  int newest = 0;                     // number of newest checkpoints to keep; 0: all
+  std::optional<std::int64_t> stays;  // a step that is kept in addition
 };
 
 class CheckpointFolder {
@@ -60,15 +61,15 @@ class CheckpointFolder {
 
   const std::string& directory() const { return directory_; }
   std::string partial(std::int64_t step) const { return partial_folder(directory_, step); }
-  // Makes the empty partial folder. ResourceError where the disk has not `bytes` left.
+  // Makes the empty partial folder. Throws ResourceError if the disk has less than `bytes` left.
   void begin(std::int64_t step, std::uint64_t bytes);
-  // Waits until every rank's part is there, or `stop`. PeerError naming the first rank without one where no rank's file
-  // has grown for `patience`. Returns false when stopped.
+  // Waits until the part of every rank exists; returns false if `stop` was set before. Throws PeerError,
+  // naming the first rank without a part, if no rank's file has grown for `patience`.
   bool wait_for_parts(std::int64_t step, int ranks, const std::atomic<bool>& stop, std::chrono::seconds patience) const;
-  // Writes the companion files, makes the manifest of its header and the parts, and gives the folder its name; then
-  // removes older checkpoints except for those that are kept. Returns the checkpoint's folder.
+  // Writes the companion files, combines the header and the parts into the manifest, and gives the folder its
+  // name. Then removes older checkpoints except for those in `kept`. Returns the checkpoint's folder.
   std::string commit(Manifest header, int ranks, const KeptSteps& kept, const CompanionFiles& companions = {});
-  // The warnings since the last call, a line each.
+  // Returns the warnings since the last call, one line each.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
   void warn(const std::string& line) { warnings_.push_back(line); }
 

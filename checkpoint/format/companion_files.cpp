@@ -35,7 +35,7 @@ bool is_companion(const std::string& name) {
          std::find(kWritten.begin(), kWritten.end(), name) == kWritten.end();
 }
 
-// "chat_templates", and "1_Pooling" of a sentence-transformers model.
+// True for "chat_templates", and for modules of a sentence-transformers model such as "1_Pooling".
 bool is_companion_folder(const std::string& name) {
   const std::size_t digits = name.find_first_not_of("0123456789");
   return name == "chat_templates" || (digits != 0 && digits != std::string::npos && name[digits] == '_');

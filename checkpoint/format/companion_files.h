@@ -1,6 +1,6 @@
 // The files of a model directory that are not weights: tokenizer, chat templates, generation_config.json,
-// preprocessor_config.json, code, model card. Exports copy them, and a checkpoint contains copies, so that it can be
-// exported where the model directory does not exist. Without LibTorch.
+// preprocessor_config.json, code, model card. Exports copy them. A checkpoint contains copies, so that it can
+// be exported on hosts without the model directory. Without LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,10 @@ struct CompanionFiles {
   std::uint64_t bytes() const;
 };
 
-// Reads the files. Weights, their indexes, config.json, adapter_config.json and hidden files are not among them. The
-// subdirectories that are read are chat_templates and the modules of sentence-transformers ("1_Pooling"). Larger files
-// are left out first if all of them exceed `most_bytes`. A directory that does not exist, or "", has none.
+// Reads the files. Weights, their indexes, config.json, adapter_config.json and hidden files are not
+// included. The subdirectories that are read are chat_templates and the modules of sentence-transformers
+// ("1_Pooling"). If all files together exceed `most_bytes`, the largest ones are left out first. A directory
+// that does not exist, or "", has no files.
 CompanionFiles read_companion_files(const std::string& directory, std::uint64_t most_bytes = kMostCompanionBytes);
 
 // Writes the files below `directory`, which must exist, synced. Returns the entries of a manifest, by path. Throws

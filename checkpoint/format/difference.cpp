@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-constexpr std::uint64_t kBlock = 1 << 16;  // elements that are turned into numbers at a time
+constexpr std::uint64_t kBlock = 1 << 16;  // elements that are converted to numbers at a time
 constexpr std::string_view kModelKind = "model/";
 
 bool has_kinds(const TensorCatalog& catalog) { return catalog.manifest() != nullptr; }
@@ -27,7 +27,7 @@ ComparedNames names_of(const TensorCatalog& catalog, bool model_alone) {
   return names;
 }
 
-// Row-major, of a matrix whose elements have `size` bytes.
+// Transposes a row-major matrix whose elements have `size` bytes.
 std::vector<unsigned char> transpose(const std::vector<unsigned char>& bytes, std::uint64_t rows, std::uint64_t columns,
                                      std::uint64_t size) {
   std::vector<unsigned char> turned(bytes.size());
@@ -81,10 +81,10 @@ double difference_of(Number a, Number b) {
   return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
 }
 
-// Whole numbers that double does not hold.
+// Integers that double cannot represent exactly.
 bool is_wide_integer(const StoredType& type) { return type.name == "I64" || type.name == "U64"; }
 
-// Block by block: numbers take more room than what is stored.
+// Compares in blocks, because converted numbers need more memory than the stored ones.
 template <class Number>
 void compare_values(const StoredType& a, const std::vector<unsigned char>& a_bytes, const StoredType& b,
                     const std::vector<unsigned char>& b_bytes, const std::vector<std::int64_t>& shape,

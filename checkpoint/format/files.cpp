@@ -27,7 +27,7 @@ void Hasher::update(const void* data, std::size_t bytes) { XXH3_128bits_update(s
 std::future<void> Hasher::update_peer(const void* data, std::size_t bytes) {
   try {
     if (bytes >= kWorthAThread) return std::async(std::launch::async, [this, data, bytes] { update(data, bytes); });
-  } catch (const std::system_error&) {  // no thread can be had
+  } catch (const std::system_error&) {  // no thread is available
   }
   update(data, bytes);
   return {};

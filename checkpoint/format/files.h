@@ -1,4 +1,4 @@
-// Files of a checkpoint: hashed while they are written, read through a mapping.
+// Files of a checkpoint: they are hashed while they are written, and read through a mapping.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class Hasher {
   Hasher(const Hasher&) = delete;
   Hasher& operator=(const Hasher&) = delete;
   void update(const void* data, std::size_t bytes);
-  // The same, beside the caller, which may read the bytes meanwhile: the hasher and they are in use until what is
-  // returned is waited for or destroyed. Few bytes are hashed at once.
+  // The same on another thread. The hasher and the bytes are in use until the returned future is waited for
+  // or destroyed; the caller may read the bytes meanwhile. A few bytes are hashed at once.
   [[nodiscard]] std::future<void> update_peer(const void* data, std::size_t bytes);
   std::string digits() const;
 
@@ -47,7 +47,7 @@ class HashedFile {
   Hasher hasher_;
 };
 
-// InputError if it can't be read, is empty, or has more than `most_bytes`.
+// Throws InputError if the file cannot be read, is empty, or has more than `most_bytes`.
 std::string read_text(const std::string& path, std::uint64_t most_bytes = std::uint64_t{1} << 32);
 
 }  // namespace gantry

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 
-// Newest first. A parent that is not there has none.
+// Returns the step folders in `parent`, newest first. Empty if `parent` does not exist.
 std::vector<StepFolder> step_folders(const std::string& parent) {
   std::vector<StepFolder> folders;
   if (!is_folder(parent)) return folders;
@@ -29,12 +29,12 @@ std::vector<StepFolder> step_folders(const std::string& parent) {
   return folders;
 }
 
-// Not a parent of checkpoints.
+// True if the path is a checkpoint and not the parent directory of checkpoints.
 bool is_itself(const std::string& path) {
   return path_exists(path + "/" + kManifestName) || step_of_folder_name(fs::path(path).filename()).has_value();
 }
 
-// Gives the manifest's text in `text`.
+// Returns the fault of a step folder, or "". Writes the manifest's text to `text`.
 std::string fault_of_step(const std::string& folder, std::string& text) {
   const std::string path = folder + "/" + kManifestName;
   if (!path_exists(path)) return folder + " has no " + kManifestName;

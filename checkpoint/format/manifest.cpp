@@ -87,7 +87,8 @@ ManifestSlice slice_from_json(const json& value, const ManifestTensor& tensor) {
   ManifestSlice slice{safe_file_name(text_in(value, "file")), {}};
   if (value.contains("cuts")) {
     for (const auto& shard : list_in(value, "cuts")) slice.shards.push_back(shard_from_json(shard, tensor.key()));
-  } else if (const json& dim = member(value, "dim"); !(dim.is_number_integer() && dim == -1)) {  // of version 2
+    // Format version 2.
+  } else if (const json& dim = member(value, "dim"); !(dim.is_number_integer() && dim == -1)) {
     slice.shards.push_back(shard_from_json(value, tensor.key()));
   }
   try {
@@ -98,7 +99,7 @@ ManifestSlice slice_from_json(const json& value, const ManifestTensor& tensor) {
   return slice;
 }
 
-// The first line holds the hash of the rest.
+// The first line contains the hash of the rest.
 void check_hash(std::string_view text, const std::string& path) {
   const std::size_t start = kHashKey.size() + kHashDigits + 2;
   if (!text.starts_with(kHashKey) || text.size() < start || text.substr(start - 2, 2) != "\",") {
@@ -121,7 +122,8 @@ void read_files(const json& files, Manifest& manifest) {
     manifest.files.emplace(safe_file_name(name), file_from_json(name, value));
 }
 
-// Their names are paths: "tokenizer.json", "chat_templates/tools.jinja". Older manifests have none.
+// The names of companions are paths: "tokenizer.json", "chat_templates/tools.jinja". Older manifests have
+// none.
 void read_companions(const json& all, Manifest& manifest) {
   if (!all.contains("companions")) return;
   for (const auto& [path, value] : object_in(all, "companions").items()) {
@@ -138,7 +140,7 @@ json to_json(const std::map<std::string, ManifestFile>& files) {
   return all;
 }
 
-// All but the tensors.
+// Reads everything except the tensors.
 Manifest head_from_json(const json& all, const std::string& path) {
   const json& version = member(all, "format_version");
   if (const auto number = count_in(version); !number || *number < kOldestManifestVersion || *number > kManifestVersion)
@@ -167,8 +169,9 @@ Manifest head_from_json(const json& all, const std::string& path) {
   return manifest;
 }
 
-// The list of tensors is nearly all of a manifest. Each is taken over as soon as it is read and then dropped, so that a
-// large manifest is never a document of its own. Errors wait for the head's, which say more of a wrong version.
+// The list of tensors is nearly all of a manifest. Each tensor is converted and dropped as soon as it is
+// parsed, so that a large manifest is never in memory as a JSON document. Errors are thrown only after the
+// head was read, because an error about the version explains more.
 class TensorList {
  public:
   bool sees(int depth, json::parse_event_t event, json& parsed) {

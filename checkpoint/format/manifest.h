@@ -1,4 +1,4 @@
-// The manifest of a checkpoint, as data and as text. docs/design.md has the format.
+// The manifest of a checkpoint, as data and as text. See docs/design.md for the format.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace gantry {
 
 inline constexpr int kManifestVersion = 3;
-inline constexpr int kOldestManifestVersion = 2;  // whose slices state one dim and its ranges
+inline constexpr int kOldestManifestVersion = 2;  // its slices state one dim and the ranges in it
 inline constexpr const char* kManifestName = "manifest.json";
 
 // A part of a global tensor, after all shards were applied in order. Without shards: the full tensor.
@@ -46,9 +46,9 @@ struct Manifest {
   std::string config_text;  // the resolved configuration
   std::map<std::string, int> layout;
   int threads_per_rank = 1;
-  nlohmann::json numbers;   // the state's own: optimizer steps, loss scale
+  nlohmann::json numbers;   // numbers of the state: optimizer steps, loss scale
   nlohmann::json progress;  // learning rate, data cursor, random state
-  nlohmann::json user;      // the caller's own values
+  nlohmann::json user;      // values of the caller
   std::map<std::string, ManifestFile> files;
   std::map<std::string, ManifestFile> companions;  // by path in the subdirectory model_files (companion_files.h)
   std::map<std::string, ManifestTensor> tensors;   // by key
@@ -56,20 +56,21 @@ struct Manifest {
 
 nlohmann::json to_json(const std::vector<AppliedShard>& shards);
 nlohmann::json to_json(const ManifestTensor& tensor);
-// Checked: counts that are not negative, a known type, existing shards, safe file names. CheckpointError.
+// Checks that counts are not negative, the type is known, shards exist and file names are safe. Throws
+// CheckpointError.
 ManifestTensor tensor_from_json(const nlohmann::json& value);
 
-// The text of manifest.json; its first line holds the hash of the rest.
+// The text of manifest.json. Its first line contains the hash of the rest.
 std::string manifest_text(const Manifest& manifest);
-// CheckpointError, naming `path`, for text that is not what was written (its hash is another), of another version, or
-// whose slices do not tile their tensors exactly.
+// Throws CheckpointError, naming `path`, if the text does not match its hash, has an unsupported version, or
+// lists slices that do not tile their tensors exactly.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 Manifest read_manifest(const std::string& folder);
-// The text alone, of at most 256 MiB. CheckpointError.
+// Returns the text only, of at most 256 MiB. Throws CheckpointError.
 std::string read_manifest_text(const std::string& folder);
-// The hash that the folder's manifest states in its first line, which is all that is read; "" where there is none.
+// The hash in the first line of the folder's manifest, or "". Reads nothing else.
 std::string stated_manifest_hash(const std::string& folder);
-// The same of a text.
+// The same for a text.
 std::string stated_hash(std::string_view text);
 
 }  // namespace gantry

@@ -32,7 +32,7 @@ json parse_json_object(std::string_view text, const std::string& path) {
                     like.empty() ? "download it again" : "it looks like " + like});
 }
 
-// Each shard that the index names must be there.
+// Throws if a shard that the index lists does not exist.
 ModelFiles existing_shards(const std::string& directory, const char* index) {
   const std::string path = directory + "/" + index;
   const ModelFiles files = parse_model_index(read_text(path, kMostJsonBytes), path);

@@ -1,5 +1,5 @@
-// Files that are open because they were read a short while ago. Each is a mapping, of which a process has about 65,530,
-// and a checkpoint may have a file for each of more ranks than that.
+// Files that are kept open after a read. Each is a mapping. A process can have about 65,530 mappings, but a
+// checkpoint may have more files than that, one per rank.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class OpenFiles {
  public:
   static constexpr std::size_t kMost = 256;
 
-  // The file of that name, opened by `open` where it is not open. It holds until the next call.
+  // The file with this name, opened by `open` if it is not open. Valid until the next call.
   const File& get(const std::string& name, const std::function<std::unique_ptr<File>()>& open) {
     auto found = files_.find(name);
     if (found == files_.end()) {

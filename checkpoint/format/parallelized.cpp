@@ -20,16 +20,16 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kKey = "gantry.parallelized";
-constexpr std::int64_t kMostRanks = 1 << 16;  // of both axes together: a file each is looked for
+constexpr std::int64_t kMostRanks = 1 << 16;  // tensor * pipeline; limits the file names that are tried
 
-// Of one file: its sizes, its save, and its tensors with one slice each.
+// The contents of one file: its sizes, its save, and its tensors with one slice each.
 struct RankFile {
   ParallelizedSizes sizes;
   std::string save;
   std::vector<ManifestTensor> tensors;
 };
 
-// The file's name under any of the spellings, or "".
+// The name of the file in any of the spellings, or "".
 std::string find_part(const std::string& directory, int tensor, int pipeline) {
   for (const std::string& name : {parallelized_file_name(tensor, pipeline),
                                   fmt::format("pytorch_model_tp_{}_pp_{}.safetensors", tensor, pipeline),
@@ -39,7 +39,7 @@ std::string find_part(const std::string& directory, int tensor, int pipeline) {
   return "";
 }
 
-// The file that is there with the lowest ranks, or "". Any one states how many there are.
+// The existing file with the lowest ranks, or "". Every file states the number of files.
 std::string first_part(const std::string& directory) {
   static const std::regex kName("(pytorch_)?model_tp([_=])([0-9]{1,7})_pp\\2([0-9]{1,7})\\.safetensors");
   std::string first;
@@ -84,7 +84,7 @@ ParallelizedSizes sizes_in(const json& all, const std::string& path) {
   return sizes;
 }
 
-// What the file holds is what its metadata says.
+// Checks that the stored tensor matches the metadata.
 void check_stored(const StoredFile& file, const ManifestTensor& tensor) {
   const auto found = file.header().tensors.find(tensor.name);
   const auto shape = tensor.slice_of(tensor.slices.front()).shape;
@@ -109,7 +109,7 @@ RankFile read_part(const std::string& directory, const std::string& name) {
       check_stored(file, tensor);
       part.tensors.push_back(std::move(tensor));
     }
-  } catch (const CheckpointError& error) {  // tensor_from_json's, which names the tensor
+  } catch (const CheckpointError& error) {  // from tensor_from_json(), names the tensor
     refuse_files(file.path(), error.what());
   }
   if (part.tensors.size() != file.header().tensors.size())
@@ -130,11 +130,11 @@ void add(ParallelizedModel& model, const ManifestTensor& tensor, const std::stri
   ManifestTensor& known = found->second;
   if (known.shape != tensor.shape || known.type != tensor.type || dims_of(known) != dims_of(tensor))
     refuse_files(path, "'" + tensor.name + "' differs from the other files");
-  // A full tensor is needed once; replicas of a slice (a parameter that stages share) do no harm.
+  // One copy of a full tensor is enough. Replicas of a slice (a parameter that stages share) do no harm.
   if (!tensor.slices.front().shards.empty()) known.slices.push_back(tensor.slices.front());
 }
 
-// Slices may overlap: ranks share key heads.
+// Slices may overlap, because ranks share KV heads.
 void check_covered(const ManifestTensor& tensor, const std::string& directory) {
   const Covering covering = covering_of(tensor);
   if (!covering.is_known || covering.has_hole) refuse_files(directory, fmt::format("'{}' is incomplete", tensor.name));

@@ -12,12 +12,12 @@
 namespace gantry {
 namespace {
 
-// A model of 100,000 tensors has 25 MB and 1,200,000 values.
+// Enough for a model of 100,000 tensors, which has 25 MB and 1,200,000 values.
 constexpr std::size_t kMostBytes = std::size_t{1} << 26, kMostValues = std::size_t{1} << 22, kDeepestStack = 1 << 20;
 
 const PickleValue kNone{PickleNone{}}, kTrue{true}, kFalse{false}, kEmptyTuple{PickleTuple{}};
 
-// The machine of pickle protocol 2, without its instructions that look up, import or build objects.
+// The machine of pickle protocol 2, without the instructions that look up, import or build objects.
 class PickleMachine {
  public:
   PickleMachine(std::string_view text, const std::string& path) : text_(text), path_(path) {}

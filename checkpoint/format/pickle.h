@@ -1,5 +1,6 @@
-// A reader of the pickles in PyTorch's files. It knows the opcodes and the globals that torch.save uses for a mapping
-// of tensors, and refuses all others by name. It executes nothing. Without LibTorch.
+// A reader of the pickles in PyTorch's files. It supports the opcodes and the globals that torch.save uses
+// for a mapping of tensors, and rejects all others with an error that names them. It executes nothing.
+// Without LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,13 @@ struct PickleTuple {
 struct PickleDict {
   PickleItems items;  // key, value, key, value, ...
 };
-// A name of the file, "torch._utils._rebuild_tensor_v2". `type`: that of a storage or a dtype; null: another name.
+// A name in the file, such as "torch._utils._rebuild_tensor_v2". `type`: the type of a storage or a dtype;
+// null: another name.
 struct PickleGlobal {
   std::string name;
   const StoredType* type = nullptr;
 };
-// `type` is null for a storage of bytes, whose tensors state their types.
+// `type` is null for a storage of bytes, whose tensors have types.
 struct PickleStorage {
   std::string key;
   const StoredType* type = nullptr;
@@ -59,8 +61,8 @@ struct Pickle {
   const PickleValue* result = nullptr;
 };
 
-// Throws InputError, which names `path`, for anything else than a mapping as torch.save pickles it, and for a pickle
-// that is damaged or too large.
+// Throws InputError, which names `path`, if the pickle is not a mapping as torch.save writes it, or is
+// damaged or too large.
 Pickle parse_pickle(std::string_view text, const std::string& path);
 
 }  // namespace gantry

@@ -52,7 +52,7 @@ class TorchFile {
 
   std::string_view text(const ZipEntry& entry) const { return file_.substr(entry.begin, entry.bytes); }
 
-  // "archive", which all names of the file begin with.
+  // The prefix of all names of the file, such as "archive".
   std::string root_folder() const {
     for (const auto& [name, entry] : entries_)
       if (name.ends_with(kPickle) && name.find('/') == name.size() - kPickle.size())
@@ -60,7 +60,8 @@ class TorchFile {
     refuse("the zip file has no data.pkl");
   }
 
-  // The last element behind the offset that the tensor has; checked sums.
+  // Sets `extent` to the largest offset of an element from the start of the tensor. Returns false if it
+  // overflows, or if a size or stride is negative.
   static bool has_extent(const PickleTensor& tensor, std::int64_t& extent) {
     extent = 0;
     for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {

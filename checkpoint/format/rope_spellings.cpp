@@ -31,11 +31,11 @@ std::array<OlderName, 2> older_names(const json& config) {
   return {{{"rope_theta", "rope_theta"}, {"partial_rotary_factor", "partial_rotary_factor"}}};
 }
 
-// The keys that rope_parameters has, of a configuration with the older spelling.
+// The keys of rope_parameters for a configuration with the older spelling.
 json newer_of(const json& config) {
   json rope = has(config, "rope_scaling") ? config["rope_scaling"] : json::object();
   if (!rope.is_object()) return rope;
-  if (has(rope, "type") && rope["type"] == "mrope") rope["type"] = "default";  // as newer classes call it
+  if (has(rope, "type") && rope["type"] == "mrope") rope["type"] = "default";  // the name in newer classes
   if (!has(rope, "rope_type")) rope["rope_type"] = has(rope, "type") ? rope["type"] : json("default");
   for (const auto& [newer, older] : older_names(config))
     if (has(config, older) && !has(rope, newer)) rope[newer] = config[older];

@@ -6,10 +6,10 @@
 
 namespace gantry {
 
-// Adds the spelling that is missing, with the values of the other. A configuration with both or without rotary keys is
-// unchanged. rope_parameters for each kind of layer have an older spelling for Gemma 3 (rope_local_base_freq), and
-// where sliding layers are not scaled and have the same rope_theta. The same for the keys in text_config, which are
-// those of the text decoder of a larger model.
+// Adds the missing spelling, with the values of the other one. A configuration with both, or without rotary
+// keys, is unchanged. The older spelling of rope_parameters for each kind of layer exists for Gemma 3
+// (rope_local_base_freq), and if sliding layers are not scaled and have the same rope_theta. The keys in
+// text_config, which describe the text decoder of a larger model, are treated in the same way.
 void complete_rope_spellings(nlohmann::json& config);
 
 }  // namespace gantry

@@ -24,7 +24,7 @@ bool have_same_weights(const DataConfig& a, const DataConfig& b) {
                     [](const auto& one, const auto& other) { return one.weight == other.weight; });
 }
 
-// Data in other places, or with other spellings of their paths, are the same if their content is.
+// Data at another path, or at another spelling of the path, is the same if its content is.
 bool have_same_content(const DataConfig& was, const DataConfig& is, const DataPlace& place) {
   if (place.contents_before.empty() || place.contents_now.empty() || !have_same_weights(was, is)) return false;
   const bool may_grow = !is.shuffle && is.sources.empty();
@@ -45,7 +45,8 @@ class ChangeList {
   std::vector<RunChange> changes_;
 };
 
-// Data that is read in order and has only grown goes on as if it had always been longer.
+// False if the data is read in order and has only grown: the run then continues as if the data had always
+// been longer.
 bool moves_samples(const DataConfig& data, const DataPlace& place) {
   const bool has_grown = place.samples_now > *place.samples_before && place.read <= *place.samples_before;
   return data.shuffle || !data.sources.empty() || !has_grown;
@@ -78,7 +79,7 @@ std::vector<RunChange> changes_between(const Config& before, const Config& now, 
     list.compare("data.sequence_length", std::to_string(was.sequence_length), std::to_string(is.sequence_length), true);
     list.compare("data.target_length", std::to_string(was.target_length), std::to_string(is.target_length), true);
     list.compare("data.shuffle", was.shuffle ? "true" : "false", is.shuffle ? "true" : "false", true);
-    // Other sequence lengths have other counts, and are named above.
+    // Another sequence length changes the number of samples, and is reported above.
     if (place.samples_before && place.samples_now > 0 && was.sequence_length == is.sequence_length)
       list.compare(
           "number of samples", std::to_string(*place.samples_before), std::to_string(place.samples_now),

@@ -1,5 +1,5 @@
-// What a resumed run has changed since its checkpoint, as far as it decides which samples come next or at which
-// learning rate. Without LibTorch.
+// The changes between a resumed run and its checkpoint that affect the following samples or the learning
+// rate. Without LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,22 @@ namespace gantry {
 
 struct RunChange {
   std::string key, before, now;
-  std::string effect;          // of going on all the same
-  bool moves_samples = false;  // samples of the rest of the run were seen already, or never will be
+  std::string effect;  // effect of continuing with the change
+  // True if the rest of the run repeats samples, or never reads some of them.
+  bool moves_samples = false;
 };
 
-// Where a run stands in its data.
+// The position of a run in its data.
 struct DataPlace {
-  std::int64_t read = 0;                       // samples, of the global order
-  std::optional<std::int64_t> samples_before;  // of an epoch when the checkpoint was made, if it says so
-  std::int64_t samples_now = 0;                // of an epoch now; 0: unknown
-  // The content of the path or of each source; empty: unknown, and then paths are compared as text.
+  std::int64_t read = 0;                       // number of samples read, in the global order
+  std::optional<std::int64_t> samples_before;  // samples per epoch when the checkpoint was made, if known
+  std::int64_t samples_now = 0;                // samples per epoch now; 0: unknown
+  // The content of the path or of each source. Empty: unknown; paths are then compared as text.
   std::vector<SampledContent> contents_before = {}, contents_now = {};
-  bool begins_as_before = false;  // the data begin with the bytes of contents_before
+  bool begins_as_before = false;  // the data begins with the bytes of contents_before
 };
 
-// In the order of the configuration's keys. A configuration without a data section compares no data.
+// Returns the changes in the order of the configuration's keys. Without a data section, data is not compared.
 std::vector<RunChange> changes_between(const Config& before, const Config& now, const DataPlace& place);
 
 // "the checkpoint was made with data.path a, and this run has b; ...".

@@ -1,4 +1,4 @@
-// The header of a safetensors file, checked whole before anything is made of it. Without LibTorch.
+// The header of a safetensors file. It is checked completely before it is used. Without LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace gantry {
 
-// A tensor as a file has it: `begin` to `end` in bytes from the start of the data.
+// A tensor in a file: its bytes are [begin, end), counted from the start of the data.
 struct StoredTensor {
   const StoredType* type = nullptr;
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0, end = 0;
-  // In elements. Empty: the elements lie one after the other. Only PyTorch's files have other tensors.
+  // In elements. Empty: the elements are contiguous. Only files of PyTorch have other tensors.
   std::vector<std::int64_t> strides = {};
 };
 
@@ -26,13 +26,14 @@ struct SafetensorsHeader {
   std::uint64_t data_start = 0;  // in bytes from the start of the file
 };
 
-// Reads the header at the start of `file`, the whole file. InputError, naming `path`, for whatever is not sound: a
-// length, an offset or a size that does not fit (by checked arithmetic), holes, overlaps, bytes that no tensor has,
-// unknown types, duplicate keys, keys beyond dtype, shape and data_offsets, nesting; with what the file looks like
-// where it is another kind of file.
+// Reads the header at the start of `file`, which must be the full file. Throws InputError, naming `path`, if
+// a length, an offset or a size does not fit (with checked arithmetic), or if tensors leave holes, overlap,
+// or do not cover all bytes. Unknown types, duplicate keys, nesting, and keys other than dtype, shape and
+// data_offsets are errors too. For another kind of file the error describes its likely form.
 SafetensorsHeader parse_safetensors_header(std::string_view file, const std::string& path);
 
-// The length and the header for tensors that lie one after the other, padded to a multiple of 8 bytes.
+// Tensors for make_safetensors_header(). It returns the length and the header of a file in which they are
+// contiguous, padded to a multiple of 8 bytes.
 struct NamedTensorShape {
   std::string name;
   const StoredType* type = nullptr;

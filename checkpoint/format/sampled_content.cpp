@@ -34,7 +34,7 @@ std::vector<SampledPart> first_bytes(const std::vector<fs::path>& files, std::ui
   return parts;
 }
 
-// All bytes, or evenly spaced pieces with the first and the last ones.
+// Hashes all bytes, or evenly spaced pieces including the first and the last one.
 void add_pieces(Hasher& hasher, const SampledPart& part, std::uint64_t budget) {
   const MappedFile file(part.path);
   const std::uint64_t bytes = std::min<std::uint64_t>(part.bytes, file.size());

@@ -20,9 +20,9 @@ struct SampledContent {
 // "2 files, 4000 bytes, content 0123abcd".
 std::string describe(const SampledContent& content);
 
-// Reads at most about 64 MiB: up to 256 of the files, and pieces of each that are evenly spaced; data of 16 MiB in one
-// file is read completely. Names count relative to `root` ("": not at all). `most_bytes`: of the files one after the
-// other, only these bytes. Throws InputError if a file cannot be read.
+// Reads at most about 64 MiB: up to 256 of the files, and evenly spaced pieces of each. A single file of up
+// to 16 MiB is read completely. Names are included relative to `root` ("": not at all). `most_bytes`: only
+// this number of bytes, counted over the files in order. Throws InputError if a file cannot be read.
 SampledContent sample_content(const std::vector<std::filesystem::path>& files, const std::filesystem::path& root = "",
                               std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max());
 

@@ -51,7 +51,7 @@ StagedFiles::StagedFiles(const std::string& directory, FileSystem& files) : dire
 StagedFiles::~StagedFiles() {
   try {
     if (path_exists(folder(directory_))) remove_tree(folder(directory_), files_);
-  } catch (const std::exception&) {  // hidden, and cleared up by the next save
+  } catch (const std::exception&) {  // the files are hidden, and the next save removes them
   }
   if (lock_ >= 0) ::close(lock_);
 }
@@ -75,7 +75,8 @@ void StagedFiles::finish() {
   for (const auto& name : names)
     if (std::find(kReadFirst.begin(), kReadFirst.end(), name) == kReadFirst.end()) {
       const std::string place = directory_ + "/" + name;
-      if (is_folder(place)) remove_tree(place, files_);  // a directory cannot be renamed over one with files
+      // A directory cannot replace a directory with files in a rename.
+      if (is_folder(place)) remove_tree(place, files_);
       rename_durably(placing + "/" + name, place, files_);
     }
   for (auto name = kReadFirst.rbegin(); name != kReadFirst.rend(); ++name)

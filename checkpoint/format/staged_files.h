@@ -1,10 +1,10 @@
-// Files of a model that take their places in a directory together, over those of an earlier save: whenever the job is
-// killed or the disk fails, readers find the earlier model, none, or the new one, never files of both.
+// Files of a model that replace those of an earlier save in a directory as a group. If the job is killed or
+// the disk fails, readers find the earlier model, no model, or the new one, but never a mixture.
 //
 //   .parts    being written
-//   .placing  whole and synced, on their way to their places; the next save there finishes that
+//   .placing  complete and synced, being moved to their places; the next save finishes an interrupted move
 //
-// What readers begin with (config.json, the index of shards) is taken away first and comes last.
+// The files that readers open first (config.json, the index of shards) are removed first and placed last.
 #pragma once
 
 #include <string>
@@ -15,14 +15,16 @@ namespace gantry {
 
 class StagedFiles {
  public:
-  // Makes the directory, finishes what an earlier save was about to place, and clears up what it left unfinished.
-  // UsageError where the path is a file or another job writes there; ResourceError, here and below.
+  // Makes the directory, places the files that an earlier save had completed, and removes its incomplete
+  // files. Throws UsageError if the path is a file or another job writes to it. The
+  // constructor and place() throw ResourceError if a file cannot be written.
   explicit StagedFiles(const std::string& directory, FileSystem& files = system_files());
-  ~StagedFiles();  // what was not placed is removed
+  ~StagedFiles();  // removes files that were not placed
   StagedFiles(const StagedFiles&) = delete;
   StagedFiles& operator=(const StagedFiles&) = delete;
 
-  // Where the files are to be written, synced, each under its own name. Known to ranks that don't hold the object.
+  // The directory into which the files have to be written, synced, each under its own name. Ranks without the
+  // object can use it.
   static std::string folder(const std::string& directory);
   std::string path(const std::string& name) const { return folder(directory_) + "/" + name; }
   void place();
@@ -35,8 +37,8 @@ class StagedFiles {
   int lock_ = -1;
 };
 
-// What a directory's reader adds where a file is missing because a save into it was ended while it placed its files;
-// "" where none was.
+// The sentence that a reader adds to an error about a missing file, if a save was interrupted while it placed
+// its files; otherwise "".
 std::string unfinished_placing(const std::string& directory);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// A file of tensors, mapped, with its header checked: safetensors, or torch.save's. Without LibTorch.
+// A mapped file of tensors whose header was checked: a safetensors or torch.save file. Without LibTorch.
 #pragma once
 
 #include <span>
@@ -17,12 +17,12 @@ class StoredFile {
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
   std::uint64_t size() const { return file_.size(); }
-  // InputError for a name that is not there.
+  // Throws InputError for a name that does not exist.
   const StoredTensor& at(const std::string& name) const;
   std::span<const unsigned char> bytes(const StoredTensor& tensor) const {
     return {file_.data() + header_.data_start + tensor.begin, tensor.end - tensor.begin};
   }
-  // A copy of the elements, one after the other.
+  // Returns a contiguous copy of the elements.
   std::vector<unsigned char> elements(const StoredTensor& tensor) const;
 
  private:

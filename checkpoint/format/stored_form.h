@@ -1,4 +1,5 @@
-// In which form a path holds a model's tensors: one rule for every command that takes "a checkpoint or a model".
+// The form in which a path stores a model's tensors. Every command that takes "a checkpoint or a model" uses
+// this rule.
 #pragma once
 
 #include <string>
@@ -7,14 +8,14 @@ namespace gantry {
 
 enum class StoredForm {
   kFile,          // one safetensors file
-  kCheckpoint,    // a step folder, or its parent
-  kParallelized,  // save_parallelized's: a file for each rank
-  kHuggingFace,   // weights, or a config.json that says that there should be some
+  kCheckpoint,    // a step folder, or its parent directory
+  kParallelized,  // written by save_parallelized: one file per rank
+  kHuggingFace,   // weights, or a config.json that announces weights
 };
 
-// Decides by file names; nothing is read. Weights take precedence over step directories next to them, and step
-// directories over a config.json alone, which training programs leave in such places. What is none of these, or not
-// there, is taken for a checkpoint, whose reader says what it lacks.
+// Decides by file names, without reading files. Weights take precedence over step directories next to them,
+// and step directories over a config.json alone, which training programs leave in such places. Any other
+// path, existing or not, counts as a checkpoint, whose reader throws the error.
 StoredForm stored_form(const std::string& path);
 
 }  // namespace gantry

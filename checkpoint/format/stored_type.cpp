@@ -30,7 +30,8 @@ constexpr StoredType kTypes[] = {{"F64", "float64", 64},
                                  {"U8", "uint8", 8},
                                  {"BOOL", "bool", 8}};
 
-// How a small float lays out its bits. `finite`: the all-ones exponent is an ordinary one, and infinities are missing.
+// The bit layout of a small float. `finite`: the all-ones exponent is an ordinary one, and there are no
+// infinities.
 struct FloatLayout {
   int exponent_bits, mantissa_bits, bias;
   bool finite = false;

@@ -14,7 +14,7 @@ namespace {
   throw CheckpointError({tensor.key(), what, expected, kDamaged});
 }
 
-// True if each slice has one shard, all along the same dim. Other slices come from further axes.
+// True if each slice has one shard, all along the same dim. Slices over several axes have more shards.
 bool are_along_one_dim(const ManifestTensor& tensor) {
   return std::all_of(tensor.slices.begin(), tensor.slices.end(), [&](const ManifestSlice& slice) {
     return slice.shards.size() == 1 && slice.shards.front().row == 0 &&

@@ -1,14 +1,14 @@
-// Whether the slices that a manifest lists make up their tensor.
+// Checks whether the slices that a manifest lists cover their tensor.
 #pragma once
 
 #include "gantry/checkpoint/format/manifest.h"
 
 namespace gantry {
 
-// How the slices cover the tensor.
+// Returns how the slices cover the tensor.
 Covering covering_of(const ManifestTensor& tensor);
 
-// Every element of the tensor in exactly one slice. CheckpointError.
+// Throws CheckpointError unless every element of the tensor is in exactly one slice.
 void check_tiling(const ManifestTensor& tensor);
 
 }  // namespace gantry

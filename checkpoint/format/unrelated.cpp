@@ -17,7 +17,8 @@ bool lies_in(const std::string& folder, const std::string& directory) {
   return !failure && parent == fs::canonical(directory, failure) && !failure;
 }
 
-// Of a complete checkpoint, which its name has where nobody gave it another.
+// The step of a complete checkpoint: from the name of its folder or, if the folder was renamed, from the
+// manifest.
 std::int64_t step_in(const std::string& folder) {
   std::error_code failure;
   const auto named = step_of_folder_name(fs::canonical(folder, failure).filename().string());

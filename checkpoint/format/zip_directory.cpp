@@ -56,7 +56,7 @@ class ZipReader {
     return value;
   }
 
-  // The directory's position and the number of its entries.
+  // Finds the position of the directory and the number of its entries.
   void find_directory() {
     if (file_.size() < kEndBytes) refuse("the zip file ends early");
     const std::uint64_t first = file_.size() - std::min(file_.size(), kEndBytes + kLongestComment);
@@ -74,7 +74,7 @@ class ZipReader {
     begin_ = number<std::uint64_t>(end64 + 48);
   }
 
-  // Reads the entry at `at`, and moves `at` behind it.
+  // Reads the entry at `at`, and moves `at` to its end.
   std::pair<std::string, ZipEntry> entry_at(std::uint64_t& at) const {
     if (part(at, kCentralBytes).substr(0, 4) != kCentral) refuse("its zip directory is damaged");
     const std::uint64_t name_bytes = number<std::uint16_t>(at + 28), further = number<std::uint16_t>(at + 30);
@@ -92,7 +92,7 @@ class ZipReader {
     return {name, entry};
   }
 
-  // Values that do not fit into 32 bits are in a further field, in this order.
+  // Values that do not fit into 32 bits are in an additional field, in this order.
   void read_zip64(std::uint64_t at, std::uint64_t bytes, const std::vector<std::uint64_t*>& values) const {
     const std::uint64_t end = at + bytes;
     while (at + 4 <= end) {

@@ -13,7 +13,7 @@ struct ZipEntry {
   std::uint64_t begin = 0, bytes = 0;
 };
 
-// True if the file begins as a zip file does.
+// True if the file has the beginning of a zip file.
 bool is_zip(std::string_view file);
 
 // Reads the directory at the end of `file`, the bytes of the file `path`. All positions are checked. Throws InputError

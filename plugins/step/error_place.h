@@ -9,12 +9,12 @@
 
 namespace gantry {
 
-// Throws UserError for the exception that is being handled, or throws it again if it is an error with its own code. The
-// error of a missing entry gets the place.
+// Throws UserError for the current exception, or rethrows it if it is an error with its own exit code. The
+// place is added to the error about a missing entry.
 [[noreturn]] void throw_with_place(const char* what, const StageModule& model, const StageCall& call,
                                    const TensorDict& given, const ForwardReport& report);
 
-// Runs a computation. Errors of Gantry pass unchanged, except that of a missing entry.
+// Runs a computation. Errors of Gantry pass unchanged, except for the error about a missing entry.
 template <class Run>
 auto with_place(const char* what, const StageModule& model, const StageCall& call, const TensorDict& given,
                 const ForwardReport& report, Run run) try {

@@ -20,7 +20,7 @@ class ReducedGradients final : public StepPart {
     return next();
   }
   void pass(PassCall& /*call*/, const Next& next) override {
-    buffers_.wait_values(0);  // every stage has rows of embedding and head
+    buffers_.wait_values(0);  // every stage has rows of the embedding and the head
     next();
   }
   TensorDict backward(BackwardCall& call, const NextTensors& next) override {
@@ -36,8 +36,8 @@ class ReducedGradients final : public StepPart {
     if (when_.after_each_backward) buffers_.scatter_stage(call.stage);
     end_stage(call);
   }
-  // Reductions of the last backward are launched on every replica. Those within a step are not: there, all replicas
-  // give up together.
+  // Every replica launches the reductions of the last backward. Reductions within a step are skipped, because
+  // all replicas then abort together.
   void skip(schedule::ActionKind /*kind*/, const StageCall& call) override { end_stage(call); }
 
  private:

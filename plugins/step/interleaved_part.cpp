@@ -30,7 +30,7 @@ bool InterleavedPart::offer(const BackwardCall& call) {
 void InterleavedPart::step_of_partner(ForwardCall& meanwhile) {
   if (!partner_) return;
   const double begin = steady_seconds();
-  const ForwardScope apart(Forward{});  // not the settings of the forward that waits
+  const ForwardScope apart(Forward{});  // default settings, not those of the forward that waits
   SplitBackward& split = *backwards_.at({partner_->call.stage, partner_->call.microbatch});
   partner_->store->collect(partner_->is_split);
   const bool more = with_place("backward", core_.model, partner_->call, {}, {}, [&] { return split.step(); });

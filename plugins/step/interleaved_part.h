@@ -18,7 +18,8 @@ class InterleavedPart final : public StepPart {
   StageOutput forward(ForwardCall& call, const NextForward& next) override;
   TensorDict model(ForwardCall& call, const NextTensors& next) override;
   TensorDict backward(BackwardCall& call, const NextTensors& next) override;
-  // The last backward of a stage runs in one piece: in it, parameters report one by one that they are ready.
+  // The last backward of a stage is not split, because in it parameters report one by one that they are
+  // ready.
   bool offer(const BackwardCall& call) override;
 
  private:

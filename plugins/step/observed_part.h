@@ -16,7 +16,7 @@ class ObservedPart final : public StepPart {
     call.scope.observer = &observer_;
     return next();
   }
-  // Modules report their outputs that are sharded over tp.
+  // Modules themselves report outputs that are sharded over tp.
   TensorDict model(ForwardCall& call, const NextTensors& next) override {
     TensorDict result = next();
     if (!call.is_last) return result;

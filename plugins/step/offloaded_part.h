@@ -1,4 +1,4 @@
-// Data that wait on the host during a step (step_offload.h).
+// Tensors that are on the host during a part of a step (step_offload.h).
 #pragma once
 
 #include "gantry/plugins/step/step_part.h"

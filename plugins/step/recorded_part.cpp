@@ -8,7 +8,7 @@
 namespace gantry {
 namespace {
 
-// Returns false for an entry on another device, whose numbers would be recorded.
+// Returns false for an entry on another device, because the graph would contain its values.
 bool describe_into(std::string& key, const TensorDict& entries, torch::Device device) {
   for (const auto& [name, tensor] : entries) {
     key += fmt::format("; {} {}", name, describe(tensor));
@@ -31,7 +31,7 @@ TensorDict copies_of(const TensorDict& tensors) {
 
 }  // namespace
 
-// Work that happens once in a step, or that something observes, runs without recording.
+// Work that is done once per step, or that is observed, runs without a graph.
 StageRecording* RecordedPart::take(const ForwardCall& call) {
   const Batch& batch = core_.microbatches[call.microbatch];
   if (batch.samples == 0 || (checks_outputs_ && call.is_last)) return nullptr;

@@ -1,4 +1,4 @@
-// Stages whose work is recorded once and replayed (stage_graphs.h).
+// Stages whose work is captured once and replayed (stage_graphs.h).
 #pragma once
 
 #include <map>
@@ -12,8 +12,9 @@ namespace gantry {
 
 class RecordedPart final : public StepPart {
  public:
-  // `split_backwards`: the stages and microbatches whose gradients of parameters are computed apart. `checks_outputs`:
-  // the outputs of the last stage are checked, so that it runs without recording. Nothing is owned.
+  // `split_backwards`: stages and microbatches for which the gradients of parameters are computed in a
+  // separate pass. `checks_outputs`: the outputs of the last stage are checked, so it runs without a graph.
+  // Owns no argument.
   RecordedPart(StageGraphs& graphs, StepCore& core, std::set<std::pair<int, int>> split_backwards, bool checks_outputs)
       : graphs_(graphs), core_(core), split_backwards_(std::move(split_backwards)), checks_outputs_(checks_outputs) {
     graphs_.begin();
@@ -34,7 +35,7 @@ class RecordedPart final : public StepPart {
   StepCore& core_;
   std::set<std::pair<int, int>> split_backwards_;
   bool checks_outputs_;
-  std::map<std::pair<int, int>, StageRecording*> recordings_;  // by stage and microbatch: those that are replayed
+  std::map<std::pair<int, int>, StageRecording*> recordings_;  // recordings in use, by stage and microbatch
 };
 
 }  // namespace gantry

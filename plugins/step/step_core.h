@@ -1,4 +1,4 @@
-// The values that the computations of one training or evaluation step read and make.
+// The values that the computations of one training or evaluation step read and write.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,21 @@
 
 namespace gantry {
 
-// The same for all forwards of a step.
+// Settings that are the same for all forwards of a step.
 struct StepSettings {
   bool needs_gradients = true;
   double seed_gradient = 1;                 // gradient of the sum of the losses
   std::optional<double> sample_share = {};  // Forward::step_share of one sample; not set: unknown
   bool keeps_outputs = false;
   std::int64_t logit_limit = 0;  // bytes of a tensor of logits, if outputs are not kept
-  RandomContext random;          // first_sample is that of the batch
+  RandomContext random;          // its first_sample is that of the batch
   Recomputation recomputation = Recomputation::kNone;
-  std::vector<int> recomputed_layers;          // as in StageContext::Settings
+  std::vector<int> recomputed_layers;          // see StageContext::Settings
   const nn::RouterBalance* balance = nullptr;  // losses that routers add; not owned; null: none
   nn::RouterChoices* choices = nullptr;        // counts of the routers; not owned; null: not counted
   const SequenceParts* parts = nullptr;        // if ranks share sequences: the batch is this rank's part; not owned
-  int tensor_pieces = 1;                       // as in Forward
-  std::vector<double> mtp_ratios = {};         // as in Forward; empty: none
+  int tensor_pieces = 1;                       // see Forward
+  std::vector<double> mtp_ratios = {};         // see Forward; empty: none
 };
 
 struct StepCore {

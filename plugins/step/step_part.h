@@ -41,14 +41,14 @@ struct BackwardCall : StageCall {
   const StageOutput& output;
   TensorDict gradients;            // gradients of output.boundary
   bool is_split = false;           // the gradients of parameters follow in weights()
-  nn::WeightGradientStore* store;  // receives these
+  nn::WeightGradientStore* store;  // receives these gradients
 };
 
 struct WeightsCall : StageCall {
-  std::function<void()> added = {};  // called after each gradient that is added
+  std::function<void()> added = {};  // called after each gradient was added
 };
 
-// A pass of an embedding or head that is computed outside of the stages.
+// A pass of an embedding or a head that is computed outside of the stages.
 struct PassCall : StageCall {
   schedule::ActionKind kind;
 };
@@ -71,7 +71,7 @@ class StepPart {
   virtual void weights(WeightsCall& /*call*/, const Next& next) { next(); }
   virtual void pass(PassCall& /*call*/, const Next& next) { next(); }
 
-  // The following have no `next`: they are called for each part.
+  // The following functions have no `next`: they are called for each part.
 
   // Returns true if the part takes the outputs of the last stage in place of the criterion.
   virtual bool takes_outputs(const ForwardCall& /*call*/, TensorDict& /*outputs*/, StageOutput& /*made*/) {
@@ -80,13 +80,13 @@ class StepPart {
   // Offers the backward that follows the next forward. Returns true if the part runs it piece by piece during that
   // forward.
   virtual bool offer(const BackwardCall& /*call*/) { return false; }
-  // In place of a computation of an aborted step. Other replicas may wait for its messages.
+  // Called instead of a computation of an aborted step. Other replicas may wait for its messages.
   virtual void skip(schedule::ActionKind /*kind*/, const StageCall& /*call*/) {}
   // Runs an extra action of the schedule. Returns true if it belongs to this part.
   virtual bool run(const schedule::Action& /*action*/) { return false; }
-  // After the last action. `done`: the step was not aborted.
+  // Called after the last action. `done`: the step was not aborted.
   virtual void finish(bool /*done*/) {}
-  // After an exception.
+  // Called after an exception.
   virtual void give_up() noexcept {}
   // The outputs of the step, if this part computes them.
   virtual std::optional<TensorDict> outputs() { return std::nullopt; }

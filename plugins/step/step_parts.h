@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-// The parts that the options of the model and the plan of the call need. Throws ConfigError for parts that exclude each
-// other. `core` and all that the state holds must outlive them.
+// Creates the parts that the options of the model and the plan of the call require. Throws ConfigError for
+// parts that exclude each other. `core` and everything in the state must outlive them.
 StepParts step_parts(ModelState& state, const CallPlan& plan, const ExecuteOptions& options, const Criterion& criterion,
                      StepCore& core);
 

@@ -1,4 +1,4 @@
-// Embedding and head that the ranks of a pipeline share (vocabulary_passes.h).
+// An embedding and a head that the ranks of a pipeline share (vocabulary_passes.h).
 #pragma once
 
 #include "gantry/plugins/step/step_part.h"
