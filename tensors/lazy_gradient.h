@@ -1,4 +1,4 @@
-// A parameter's gradient that takes memory, zero at first, when something is first added to it.
+// A gradient of a parameter whose memory is allocated and set to zero before the first addition.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ class LazyGradient {
   // The same tensor always; values() brings its memory.
   const torch::Tensor& gradient() const;
   const torch::Tensor& values();
-  bool has_values() const;  // memory was brought since clear()
-  void clear();             // zero again, without memory
+  bool has_values() const;  // true if memory was allocated since clear()
+  void clear();             // releases the memory, which resets the gradient to zero
 
  private:
   struct State;
@@ -31,7 +31,8 @@ class LazyGradient {
   friend void bring_lazy_gradient(const torch::Tensor& parameter);
 };
 
-// For who adds into a parameter's `.grad` otherwise than by autograd: brings it, if it is lazy and shown.
+// Allocates the memory of the parameter's gradient if that is a LazyGradient. Call it before any addition to
+// `.grad` that autograd does not do.
 void bring_lazy_gradient(const torch::Tensor& parameter);
 
 }  // namespace gantry
