@@ -146,7 +146,8 @@ torch::Tensor ring_attention(const torch::Tensor& query, const torch::Tensor& ke
                                                        .drop = drops ? dropout.p() : 0,
                                                        .dropout_name = dropout.global_name(),
                                                        .random = drops ? random_context() : RandomContext()});
-  if (options.bias.defined()) rules->options.bias = options.bias.detach();  // kept by the backward, so without a graph
+  // The backward keeps the bias, so it must not have a graph.
+  if (options.bias.defined()) rules->options.bias = options.bias.detach();
   const auto given = [](const torch::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };

@@ -10,12 +10,13 @@ namespace gantry {
 
 class LazyGradient {
  public:
-  // Of the parameter's shape and device, and of that type. `error`: what a use throws before something was added.
+  // The gradient has the shape and device of `parameter`, and the type `type`. `error`: the text of the
+  // exception that a use of the gradient throws while it has no memory.
   LazyGradient(torch::Tensor parameter, torch::ScalarType type, std::string error);
 
-  void show();  // as the parameter's gradient
-  void hide();  // the parameter has none then
-  // The same tensor always; values() brings its memory.
+  void show();  // sets it as the gradient of the parameter
+  void hide();  // removes it; the parameter then has no gradient
+  // Both return the same tensor. values() first allocates its memory if necessary.
   const torch::Tensor& gradient() const;
   const torch::Tensor& values();
   bool has_values() const;  // true if memory was allocated since clear()
