@@ -29,7 +29,7 @@ torch::Tensor statistics_of(const HeadShare& share, bool with_all) {
   return all;
 }
 
-// The gradient by the logits before scale and soft cap, from the gradient by the final ones.
+// Converts the gradient of the logits to the gradient of the output before scale and soft cap.
 torch::Tensor through_cap(torch::Tensor gradient, const torch::Tensor& logits, const LogitForm& form) {
   if (form.soft_cap > 0) gradient = gradient * (1 - (logits / form.soft_cap).square());
   return form.scale == 1 ? gradient : gradient * form.scale;
