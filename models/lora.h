@@ -53,9 +53,9 @@ std::vector<TensorName> trained_names(const std::vector<std::string>& parameters
 std::vector<std::string> entries_of_parameters(const std::vector<std::string>& parameters, const LoraConfig& lora,
                                                const std::vector<TensorName>& names);
 
-// Convert a factor of a stack to the form of PEFT's files and back, by the registered name: A [experts *
-// rank, in], expert by expert, and B [out, rank * experts], rank by rank. Other tensors are returned
-// unchanged.
+// Convert a factor of a stack to the form of PEFT's files and back, by the registered name: A
+// [experts * rank, in], expert by expert, and B [out, rank * experts], rank by rank. Other tensors are
+// returned unchanged.
 torch::Tensor as_stored_factor(const std::string& name, const torch::Tensor& tensor);
 torch::Tensor from_stored_factor(const std::string& name, const torch::Tensor& stored, std::int64_t experts);
 std::vector<std::int64_t> stored_factor_shape(const std::string& name, const std::vector<std::int64_t>& shape);

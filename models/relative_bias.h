@@ -21,8 +21,8 @@ torch::Tensor relative_buckets(const RelativeBuckets& buckets, const torch::Tens
 class RelativeBiasImpl : public torch::nn::Module, public Shardable {
  public:
   RelativeBiasImpl(const RelativeBuckets& buckets, std::int64_t heads);
-  // The bias of `heads` for queries at positions int64 [queries] and the first `keys` keys: [heads, queries,
-  // keys].
+  // The bias of `heads` for queries at positions int64 [queries] and the first `keys` keys:
+  // [heads, queries, keys].
   torch::Tensor forward(const torch::Tensor& queries, std::int64_t keys, const nn::HeadRange& heads) const;
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   torch::Tensor weight;

@@ -22,8 +22,8 @@ namespace gantry::models {
 class T5Attention {
  public:
   T5Attention(torch::nn::Module& layer, const std::string& path, const T5Config& config);
-  // `read`: the tokens with the keys and values; undefined: those in the cache. `bias`: null for none. [B, S,
-  // H], [B, T, H] -> [B, S, H].
+  // `read`: the tokens with the keys and values; undefined: those in the cache. `bias`: null for none.
+  // [B, S, H], [B, T, H] -> [B, S, H].
   torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, nn::AttentionOptions options,
                            const RelativeBias& bias);
 
@@ -72,8 +72,8 @@ class T5Impl : public torch::nn::Module {
  public:
   explicit T5Impl(const T5Config& config);
 
-  // Runs the full model: {input_ids int64 [B, T]; optional: attention_mask [B, T], decoder_attention_mask [B,
-  // S]; decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
+  // Runs the full model: {input_ids int64 [B, T]; optional: attention_mask [B, T], decoder_attention_mask
+  // [B, S]; decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden} of the encoder, or {hidden, encoded} of the decoder. If caches
   // know the encoder's output, there are no input_ids, and stages before the decoder exchange {hidden}

@@ -59,8 +59,8 @@ class WhisperImpl : public torch::nn::Module {
   explicit WhisperImpl(const WhisperConfig& config);
 
   // Runs the full model: {input_features real [B, mel bins, 2 max_source_positions]; optional:
-  // decoder_attention_mask [B, S]; decoder_input_ids [B, S], or labels that these follow from} -> {logits [B,
-  // S, V]}.
+  // decoder_attention_mask [B, S]; decoder_input_ids [B, S], or labels that these follow from} -> {logits
+  // [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden} of the encoder, or {hidden, encoded} of the decoder. Throws
   // InputError for sound of another length, and for more tokens than positions.

@@ -65,8 +65,8 @@ torch::Tensor rows_by_each_matrix(const torch::Tensor& rows, std::int64_t out, c
 // rows [rows, in], matrices [experts, in, out], biases [experts, out] or undefined -> [rows, out].
 torch::Tensor rows_by_matrices(const torch::Tensor& rows, const torch::Tensor& matrices, const torch::Tensor& biases,
                                const ExpertRows& of);
-// Adds to into[expert] the product a^T b over the expert's rows: a [rows, m], b [rows, n], into [experts, m,
-// n], which may have a wider type. The matrix of an expert without rows does not change.
+// Adds to into[expert] the product a^T b over the expert's rows: a [rows, m], b [rows, n], into
+// [experts, m, n], which may have a wider type. The matrix of an expert without rows does not change.
 void add_rows_by_rows(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b, const ExpertRows& of);
 
 }  // namespace gantry::nn

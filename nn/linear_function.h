@@ -37,8 +37,8 @@ inline constexpr std::size_t kMostWeights = 6;
 std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
                                   const LinearInput& how);
 
-// The gradient of a weight by which `rows` [n, in] were multiplied, see give_gradient(). `gradient`: [n,
-// out], of the result.
+// The gradient of a weight by which `rows` [n, in] were multiplied, see give_gradient(). `gradient`:
+// [n, out], of the result.
 torch::Tensor give_product_gradient(const torch::Tensor& weight, WeightGradientStore* store,
                                     const torch::Tensor& gradient, const torch::Tensor& rows);
 

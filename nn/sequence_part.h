@@ -35,11 +35,13 @@ struct SequencePart {
   // For ulysses_ring: the part that the exchanging ranks hold together, in the ring of the ranks with the
   // same heads.
   std::shared_ptr<const SequencePart> together;
-  torch::Tensor positions;                     // int64 [1, tokens here]: positions in the sequence
-  torch::Tensor keep, documents;               // [samples, tokens] of full sequences, see AttentionOptions
-  torch::Tensor in_documents;                  // int64 [samples, tokens here]: positions in documents; undefined: none
-  std::shared_ptr<const CachedTokens> cached;  // null: ranks have parts of these tokens, even with a cache
-  std::string prefix;                          // begins the names of the tokens' batch entries: "decoder_"
+  torch::Tensor positions;        // int64 [1, tokens here]: positions in the sequence
+  torch::Tensor keep, documents;  // [samples, tokens] of full sequences, see AttentionOptions
+  torch::Tensor in_documents;     // int64 [samples, tokens here]: positions in documents; undefined: none
+  // Null: ranks have parts of these tokens, even if a cache stores them.
+  std::shared_ptr<const CachedTokens> cached;
+  // The beginning of the names of these tokens' entries in a batch, such as "decoder_".
+  std::string prefix;
   // For a model with several lists of layers, whose tokens have different lengths: the part of each list.
   // This object is then the part of the last list.
   std::vector<std::shared_ptr<const SequencePart>> streams;

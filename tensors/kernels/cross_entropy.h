@@ -1,7 +1,7 @@
-// The three passes of a cross entropy over rows of logits. They read the logits in place: no copy of [rows,
-// columns] in another type is made, and the gradient is the only tensor of that size. Operators of LibTorch's
-// dispatcher (gantry::row_maximum_, gantry::row_sums_, gantry::loss_gradient_), with kernels for the CPU and
-// for CUDA.
+// The three passes of a cross entropy over rows of logits. They read the logits in place: no copy of
+// [rows, columns] in another type is made, and the gradient is the only tensor of that size. Operators of
+// LibTorch's dispatcher (gantry::row_maximum_, gantry::row_sums_, gantry::loss_gradient_), with kernels for
+// the CPU and for CUDA.
 //
 // logits [rows, columns] with adjacent columns. Results per row have the type sum_type(logits). Columns from
 // `width` on are padding.
