@@ -153,7 +153,8 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const to
   if (spec.position_offset == 0) return positions;
   const auto& part = stage.sequence();
   const torch::Tensor mask = part ? part->keep : stage.batch().get("attention_mask");
-  // The positions are those in the sequence, and are not given by the batch. A mask then changes them.
+  // Ranks share the sequence, and the batch has neither positions nor documents. A mask then decides the
+  // rows.
   const bool are_places = part && !part->documents.defined() && !stage.batch().contains("position_ids");
   if (positions.defined() && !(are_places && mask.defined())) return positions + spec.position_offset;
   const torch::Tensor ids = stage.batch().at("input_ids");

@@ -59,7 +59,7 @@ torch::Tensor weight_of(const HeadTotals& totals, const CrossEntropyOptions& opt
   return 1 + 2 * options.z_loss * (totals.total.log() + totals.largest);
 }
 
-// The size of a tile also has a limit in the type of the sums, which is used in its computation.
+// Tiles are also computed in the type of the sums, so the limit applies to the larger type.
 std::int64_t tile_elements(const torch::Tensor& input, const SplitHeadOptions& options) {
   const auto bytes_of_sum = static_cast<std::int64_t>(c10::elementSize(kernels::sum_type(input)));
   return options.limit / std::max<std::int64_t>(input.element_size(), bytes_of_sum);

@@ -7,10 +7,12 @@
 // gradients, and the parts of the input gradient are summed over the ranks. Algorithm 2: head_forward() also
 // computes the products for the input gradient, before the statistics of other ranks are known. After the
 // exchange of the statistics, head_input_part() scales these products, and head_weight_backward() can run at
-// any later time. The published algorithm 2 subtracts the label's row from the mean of all rows. For a label
-// that is almost certain, nothing is left of this difference in bfloat16. Here, the product leaves out the
-// label's row. The factor of this row is the probability of all other words, which is computed as a sum. So
-// no difference of almost equal numbers occurs.
+// any later time.
+//
+// The published algorithm 2 subtracts the label's row from the mean of all rows. For a label that is almost
+// certain, nothing is left of this difference in bfloat16. Here, the product leaves out the label's row. The
+// factor of this row is the probability of all other words, which is computed as a sum. So no difference of
+// almost equal numbers occurs.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Weight gradients. They are added directly to `.grad`, in the same way for every layout, so that the results
-// of layouts are bitwise identical. If the schedule splits the backward, they are computed later (Qi et al.,
-// arXiv 2401.10241).
+// Weight gradients. They are added directly to `.grad`, in the same way for every layout, so that their bits
+// do not depend on the layout. If the schedule splits the backward, they are computed later (Qi et al., arXiv
+// 2401.10241).
 #pragma once
 
 #include <functional>

@@ -1,9 +1,8 @@
 // The operations that DeferredInit has recorded for the memory of a tensor, and their replay. Internal to
 // tensors/.
 //
-// Records are stored by storage, in one table per process, because several threads build models at the same
-// time. The table and its records are guarded by a mutex. A record that take_record() returns belongs to the
-// caller.
+// The process has one table of records, by storage, because several threads build models at the same time. A
+// mutex guards the table and its records. A record that take_record() returns belongs to the caller.
 #pragma once
 
 #include <optional>

@@ -18,11 +18,14 @@ class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
   // Starts the capture. Until end(), work that any thread submits to this thread's current stream is captured
-  // and does not run. The current stream must not be the default stream of the device. Memory that is
-  // allocated during the capture comes from `pool`, or from a new pool if `pool` is zeros. It belongs to the
-  // graph even after its tensors are destroyed. Graphs may share a pool only if they are replayed in the
-  // order in which they were captured. During the capture, c10::Error is thrown if the host waits for the
-  // device, or if a stream waits for work that was not captured.
+  // and does not run. The current stream must not be the default stream of the device.
+  //
+  // Memory that is allocated during the capture comes from `pool`, or from a new pool if `pool` is zeros. It
+  // belongs to the graph even after its tensors are destroyed. Graphs may share a pool only if they are
+  // replayed in the order in which they were captured.
+  //
+  // During the capture, c10::Error is thrown if the host waits for the device, or if a stream waits for work
+  // that was not captured.
   virtual void begin(GraphPool pool) = 0;
   virtual void end() = 0;
   // Runs the captured kernels on this thread's current stream, with the same arguments and the same memory.

@@ -16,7 +16,8 @@ struct Known {
   std::int64_t version = 0;
 };
 
-// By storage, which views share. The table keeps the tensor, so that its memory is not used for another one.
+// The table has the storage as its key, which views share. It keeps the tensor, so that its memory is not
+// used for another one.
 // The mutex is needed because recomputed layers call on_host() on threads of autograd.
 struct AllKnown {
   std::mutex mutex;

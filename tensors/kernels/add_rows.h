@@ -14,7 +14,7 @@ namespace gantry::kernels {
 // table[index[i]] += rows[i], for i = 0, 1, .... table [any, columns] with adjacent columns; rows
 // [count, columns]; index int64 [count], rows of the table. Rows in bfloat16 and float16 are added to a
 // float32 table directly; other rows are first converted to the type of the table. Tables in half precision
-// are added to in float32 and rounded once. No graph is made, and the host does not wait for the device.
+// are summed in float32 and rounded once. No graph is made, and the host does not wait for the device.
 void add_rows(torch::Tensor& table, const torch::Tensor& index, const torch::Tensor& rows);
 
 // `to` and `from`: the values and the indices that a stable sort() of an index returns.

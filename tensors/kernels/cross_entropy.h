@@ -17,8 +17,9 @@ torch::ScalarType sum_type(const torch::Tensor& logits);
 // [rows]: each row's largest logit, or -infinity if width is 0.
 torch::Tensor row_maximum(const torch::Tensor& logits, std::int64_t width);
 
-// [3, rows], computed from logits minus `largest` [rows]: the sum of their exponentials, the one of the
-// label, and, if `with_all`, the sum of all. `labels` int64 [rows]: a column below width, or -1.
+// [3, rows], from the differences logit - largest: the sum of their exponentials, the label's difference,
+// and, if `with_all`, the sum of the differences. `largest` [rows]. `labels` int64 [rows]: a column below
+// width, or -1.
 torch::Tensor row_sums(const torch::Tensor& logits, std::int64_t width, const torch::Tensor& largest,
                        const torch::Tensor& labels, bool with_all);
 

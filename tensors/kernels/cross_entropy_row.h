@@ -24,8 +24,8 @@ GANTRY_HOST_DEVICE A row_maximum(const T* row, std::int64_t width, std::int64_t 
   return largest;
 }
 
-// Computed from logits minus the row's largest one: the sum of exponentials, the one of the label, and the
-// sum of all.
+// From the differences between logits and the row's largest one: the sum of their exponentials, the label's
+// difference, and the sum of the differences.
 template <class A>
 struct RowSums {
   A exponentials = 0, label = 0, all = 0;
