@@ -15,7 +15,7 @@
 namespace gantry::models {
 namespace {
 
-// The fixed positions of Pegasus: the sines of all frequencies, and behind them the cosines.
+// The fixed positions of Pegasus: the sines of all frequencies, followed by the cosines.
 torch::Tensor fixed_positions(std::int64_t positions, std::int64_t features) {
   const auto real = torch::TensorOptions(torch::kFloat64);
   const std::int64_t sines = (features + 1) / 2;

@@ -9,7 +9,7 @@
 namespace gantry::models {
 namespace {
 
-// RoBERTa's positions: padding has pad_token_id's row, and other tokens count from the row behind it.
+// RoBERTa's positions: padding has the row pad_token_id, and other tokens count from the next row.
 bool counts_from_padding(const BertConfig& config) { return config.is_roberta(); }
 
 // The initial weights of Hugging Face's BERT.

@@ -37,11 +37,12 @@ struct BertNames {
       {"intermediate", "intermediate.dense"},
       {"output.dense", "output.dense"},
       {"output.LayerNorm", "output.LayerNorm"}};
-  // Of the masked language model's head in files: its layer, its norm, its decoder and the bias that the decoder ties.
+  // Names of the masked language model's head in files: its layer, its norm, its decoder, and the bias to
+  // which the decoder's bias is tied.
   std::string dense, norm, decoder, bias;
-  // Of the classifier of sequences: the layer behind the first token, and the one that gives the logits.
+  // Names of the sequence classifier: the layer on the first token, and the layer that computes the logits.
   std::string pooler, classifier;
-  std::string choice_pooler = {};  // the first of the two for multiple choice
+  std::string choice_pooler = {};  // `pooler` for multiple choice
   // The beginnings of the names of heads, and parts of the names of all other tensors.
   std::vector<std::string> heads, body = {"embeddings.", "encoder.", "pooler."};
 };
@@ -182,7 +183,7 @@ class NameList {
   std::vector<TensorName> names_;
 };
 
-// Of the masked language model.
+// Adds the names of the masked language model's head.
 void add_predictions(NameList& names, const BertNames& family, bool tied) {
   names.add_both("cls.dense", family.dense, true);
   names.add_both("cls.LayerNorm", family.norm, true);
@@ -233,7 +234,8 @@ std::vector<TensorName> bert_tensor_names(const BertNames& family, const json& k
   return names.take();
 }
 
-// Older files say gamma and beta, and carry buffers; the prefix depends on the head that was saved.
+// Older files use the names gamma and beta, and contain buffers. The prefix depends on the head that was
+// saved.
 std::string bert_normalise(const BertNames& family, const json& keys, const std::string& file_name) {
   std::string name = file_name;
   if (name.ends_with(".gamma")) name = name.substr(0, name.size() - 5) + "weight";
@@ -249,7 +251,7 @@ std::string bert_normalise(const BertNames& family, const json& keys, const std:
   return config.head != BertHead::kNone && body && !prefixed ? family.prefix + name : name;
 }
 
-// What another head than this model's left in the file.
+// True for a tensor of a head in the file that this model does not have.
 bool bert_is_other_heads(const BertNames& family, const std::string& name) {
   return std::any_of(family.heads.begin(), family.heads.end(),
                      [&](const std::string& part) { return name.starts_with(part); });
@@ -318,7 +320,7 @@ json bert_keys_that_decide(const BertNames& family, const json& keys) {
   if (config.sentence)
     deciding.update(
         {{"sentence_pooling", config.sentence->modes}, {"sentence_normalize", config.sentence->normalizes}});
-  // Positions count from its row.
+  // Positions count from the row of this token.
   if (config.is_roberta()) deciding["pad_token_id"] = *config.pad_token_id;
   return deciding;
 }

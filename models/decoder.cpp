@@ -153,18 +153,19 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const to
   if (spec.position_offset == 0) return positions;
   const auto& part = stage.sequence();
   const torch::Tensor mask = part ? part->keep : stage.batch().get("attention_mask");
-  // Then the mask, if any, has a say.
+  // Ranks share the sequence, and the batch has neither positions nor documents. A mask then decides the
+  // rows.
   const bool are_places = part && !part->documents.defined() && !stage.batch().contains("position_ids");
   if (positions.defined() && !(are_places && mask.defined())) return positions + spec.position_offset;
   const torch::Tensor ids = stage.batch().at("input_ids");
   const torch::Tensor counted = mask.defined() ? mask.to(torch::kInt64) : torch::ones_like(ids);
-  // Of tokens that count; padding has the row before.
+  // Rows for the tokens that count. Padding has the row before the first one.
   const torch::Tensor rows = counted.cumsum(1) * counted - 1 + spec.position_offset;
   return part ? rows.index_select(1, part->positions.view({-1})) : rows;
 }
 
-// As transformers chooses it: the token is found by the padding token and, in models without one, by the mask.
-// Ranks that share the sequences all compute the result.
+// Chooses the token like transformers: by the padding token or, in models without one, by the mask. All ranks
+// that share the sequences compute the result.
 torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const TensorDict& batch,
                                        const torch::Tensor& own) const {
   const auto& part = known.sequence;
@@ -212,10 +213,11 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
     tokens.images = numbered_images(types);
   const int list = decoder_list();
   TensorDict begin = encoder_ ? run_tower(stage, input) : input;
-  if (encoder_ && stage.layer_range(list).end == 0) return begin;  // all layers of the stage are of the tower
+  if (encoder_ && stage.layer_range(list).end == 0) return begin;  // the stage has layers of the tower only
   if (encoder_ ? stage.begins(list) : stage.is_first()) begin = first_state(stage, begin, tokens);
   if (layer_inputs_) split_layer_inputs(begin, stage.layer_range(list), spec.layer_inputs->width);
-  // The routers' loss is joint over all layers: a stage that has only some does without. A continued text has none.
+  // The routers' loss is joint over all layers, so a stage with only some layers does not compute it. A
+  // continued text has no such loss.
   const bool is_continued = tokens.caches || (!is_training() && !stage.batch().contains("labels"));
   const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1 && !is_continued;
   // After the layers of multi-token prediction, stages have the hidden states of all depths.

@@ -14,24 +14,25 @@ namespace gantry::models {
 
 class ExpertsOfLayer {
  public:
-  // Registers its modules below `root`, a layer, where `names` says.
+  // Registers its modules below `root`, a layer, at the paths in `names`.
   ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec, const DecoderNames& names, std::int64_t hidden);
   struct Output {
-    torch::Tensor output;  // [B, S, H], as the input
+    torch::Tensor output;  // [B, S, H], like the input
     nn::Routing routing;
   };
   Output forward(const torch::Tensor& input);
 
-  // Where rows travel to other ranks: parts "dispatch", "experts" and "combine" of a layer, between which others may be
-  // computed while tokens are in flight, and the graph be split. `before` makes of the state's "hidden" what experts
-  // read, and `after` of it and of what they give the next one.
+  // True if rows are sent to other ranks. add_parts() then adds the parts "dispatch", "experts" and "combine"
+  // of a layer. Between them, other computations can run while tokens are in flight, and the graph can be
+  // split. `before` computes the experts' input from the state's "hidden". `after` computes the next "hidden"
+  // from this "hidden" and the experts' output.
   bool travels() const { return experts_->travels(); }
   using Before = std::function<torch::Tensor(const torch::Tensor& hidden)>;
   using After = std::function<torch::Tensor(const torch::Tensor& hidden, const torch::Tensor& made)>;
   void add_parts(LayerParts& parts, const Before& before, const After& after);
 
  private:
-  // Entries of a state that each step changes, and what the last one gives.
+  // dispatch() and compute() return the entries of the state that they change. combine() returns the output.
   using Dispatch = std::shared_ptr<nn::DispatchedExperts>;
   TensorDict dispatch(const torch::Tensor& input, const nn::Routing& routing, Dispatch& dispatched);
   TensorDict compute(const TensorDict& state, nn::DispatchedExperts& dispatched);

@@ -21,7 +21,8 @@
 namespace gantry::models {
 namespace {
 
-// Whether the graph of a layer that runs now ends between its parts: a part that is recomputed has to be whole.
+// Whether the graph of the layer that runs now is split between its parts. A part that is recomputed must not
+// be split.
 bool is_split_at_parts(int layer) {
   const Forward& now = forward_now();
   if (!now.watch || !now.watch->splits() || !now.stage) return false;
@@ -172,7 +173,7 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
   return heads;
 }
 
-// Queries with the factors of their positions.
+// Multiplies queries by factors that depend on their positions.
 torch::Tensor DecoderLayerImpl::tempered(const torch::Tensor& query, const nn::TokenContext& tokens,
                                          std::int64_t cached) const {
   const AttentionSpec& attention = spec_.attention;
@@ -186,7 +187,7 @@ torch::Tensor DecoderLayerImpl::tempered(const torch::Tensor& query, const nn::T
   return (query * factors.unsqueeze(1).unsqueeze(-1)).to(query.scalar_type());
 }
 
-// `cached`: tokens before these.
+// `cached`: the number of tokens before these.
 DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens,
                                                        std::int64_t cached) {
   const auto turn = [&](const torch::Tensor& part) {
@@ -208,7 +209,8 @@ DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& inpu
   return heads;
 }
 
-// Takes the keys of another layer from the state, or leaves those of this layer there for others.
+// Takes the keys of another layer from the state, or adds the keys of this layer to the state for other
+// layers.
 void DecoderLayerImpl::share_keys(Heads& heads, const SharedState& shared) const {
   if (users_of_keys_.empty()) return;
   const int source = users_of_keys_.front();
@@ -270,7 +272,7 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
   const MlpSpec& mlp = spec_.mlp;
   torch::Tensor wide;
   if (mlp.fused_gate) {
-    wide = nn::gated_halves(fused_gate_(input), mlp.activation);  // gate_scale is a factor of separate gates
+    wide = nn::gated_halves(fused_gate_(input), mlp.activation);  // only separate gates have a gate_scale
   } else if (mlp.gated) {
     auto parts = nn::together(input, {gate_, up_});
     if (mlp.sparsity > 0) parts[0] = nn::sparse_gate(parts[0], mlp.sparsity, gate_);
@@ -292,7 +294,7 @@ LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_rou
   return spec_.parallel ? parts_side_by_side(tokens) : parts_in_turn(tokens);
 }
 
-// The residual and the output of a part, by factors of normed residuals.
+// The sum of the residual and the output of a part, each times its factor for normed residuals.
 torch::Tensor DecoderLayerImpl::weighted(const torch::Tensor& residual, const torch::Tensor& made,
                                          const ResidualFactors& factors) {
   return multiplied(residual, factors.kept) + multiplied(made, factors.added);
@@ -317,7 +319,7 @@ torch::Tensor DecoderLayerImpl::input_of_mlp(const torch::Tensor& hidden) {
   return spec_.normed_residual ? hidden : before_mlp_(hidden);
 }
 
-// The MLP's part of a layer whose experts add to the sums of the routers.
+// The MLP part of a layer whose experts add to the sums of the routers.
 TensorDict DecoderLayerImpl::experts_with_sums(const TensorDict& state, const torch::Tensor& keep) {
   const torch::Tensor& hidden = state.at("hidden");
   auto made = experts_->forward(input_of_mlp(hidden));
@@ -373,7 +375,7 @@ LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
   return parts;
 }
 
-// The second part needs what the first one read.
+// The second part needs the input of the first one.
 LayerParts DecoderLayerImpl::parts_side_by_side(const nn::TokenContext& tokens) {
   const auto attend = [this, tokens](const TensorDict& state) -> TensorDict {
     const torch::Tensor &hidden = state.at("hidden"), normed = input_(hidden);

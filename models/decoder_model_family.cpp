@@ -62,7 +62,8 @@ std::string numbered_name(const std::string& layer, const std::string& pattern, 
   return layer + fmt::format(fmt::runtime(pattern), number) + ".weight";
 }
 
-// A stack of all experts' projections, [experts, rows, columns], as files have each of them.
+// A stack of all experts' projections, [experts, rows, columns], which files store separately for each
+// expert.
 TensorName stacked_name(const FileNames& files, const DecoderSpec& spec, const ParameterShape& parameter) {
   TensorName tensor{.name = parameter.name, .hugging_face = ""};
   tensor.other_names = {files.prefix + parameter.name};  // the stack that transformers 5 has in memory
@@ -84,7 +85,7 @@ TensorName stacked_name(const FileNames& files, const DecoderSpec& spec, const P
   return tensor;
 }
 
-// A weight [rows, columns], as files have each row of it.
+// A weight [rows, columns], which files store separately for each row.
 TensorName row_names(const FileNames& files, const ParameterShape& parameter, const std::string& path,
                      const std::string& pattern) {
   TensorName tensor{.name = parameter.name, .hugging_face = ""};
@@ -99,7 +100,7 @@ bool is_scalar(const FileNames& files, const DecoderSpec& spec, const std::strin
   return std::find(files.scalars.begin(), files.scalars.end(), in_layer) != files.scalars.end();
 }
 
-// A tensor [1], as files have its only number.
+// A tensor [1], which files store as a number without dimensions.
 TensorName scalar_name(const FileNames& files, const std::string& name) {
   return {.name = name, .hugging_face = "", .parts = {{files.prefix + name, {{0, 0, {{0, 1}}}}}}};
 }
@@ -138,7 +139,8 @@ void add_other_names(TensorName& tensor, const FileNames& files, const DecoderSp
   }
 }
 
-// True if config.json names another head than the family's: `head` is then new, unless the files have it.
+// True if config.json names another head than the family's. The head is then new, unless the files contain
+// it.
 bool has_other_head(const DecoderFamily& family, const json& keys) {
   const std::string named = architecture_key(keys);
   return !named.empty() && named != family.architecture;
@@ -148,7 +150,7 @@ std::string table_name(const FileNames& files, const DecoderSpec& spec) {
   return files.prefix + spec.names.tokens + ".weight";
 }
 
-// Files have the tables that layers of multi-token prediction share in each of these layers too.
+// Layers of multi-token prediction share tables, which files also store in each of these layers.
 std::vector<std::string> mtp_copies(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
   std::vector<std::string> copies;
   const bool is_head = name == spec.names.head + ".weight", is_table = name == spec.names.tokens + ".weight";
@@ -230,7 +232,7 @@ std::string normalised(const FileNames& files, const std::string& name) {
     if (name.ends_with(ending)) return "";
   if (name.starts_with(files.prefix) || name.starts_with(files.head + ".") || is_other_head(name)) return name;
   const std::size_t dot = files.prefix.find('.') + 1;
-  const std::string below = files.prefix.substr(dot);  // of "model.decoder.": what a bare model's files begin with
+  const std::string below = files.prefix.substr(dot);  // for "model.decoder.": the prefix of a bare model
   return !below.empty() && name.starts_with(below) ? files.prefix.substr(0, dot) + name : files.prefix + name;
 }
 

@@ -1,4 +1,4 @@
-// From a family of described decoders to what Gantry knows of any model: its module, its names in files, its
+// Converts a family of described decoders to a ModelFamily: its module, its names in files, and its
 // config.json.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What models of an encoder and a decoder share.
+// Functions that all models of an encoder and a decoder use.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@ namespace gantry::models {
 
 constexpr int kEncoderList = 0, kDecoderList = 1;  // the lists of layers
 
-// int64 [B, S]: the batch's decoder_input_ids or, where it has none, its labels moved one place on, behind `start`;
-// labels of -100 become `padding`.
+// int64 [B, S]: the decoder_input_ids of the batch. If it has none: `start`, followed by the labels except
+// the last one. Labels of -100 become `padding`.
 torch::Tensor decoder_tokens(const TensorDict& batch, std::int64_t start, std::int64_t padding);
 
-// InputError for a batch that says positions or documents.
+// Throws InputError if the batch has positions or documents.
 void refuse_places(const TensorDict& batch, const std::string& model);
 
-// Dropout of features that `up` gave, [B, S, features held]: by their places in the full width.
+// Dropout of local output features of `up`, [B, S, local features]. It depends on their positions in the full
+// width.
 torch::Tensor dropped_columns(const nn::Dropout& dropout, const torch::Tensor& wide, const nn::Linear& up);
 
 }  // namespace gantry::models

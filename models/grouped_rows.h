@@ -9,8 +9,8 @@
 
 namespace gantry::models {
 
-// Query, key and value [..., features] of what the projection gives: this rank's rows of each, put together. `queries`
-// and `keys` become the heads that are held here.
+// Query, key and value [..., features] from the output of the projection: this rank's rows of each, joined.
+// Sets `queries` and `keys` to the heads of this rank.
 std::vector<torch::Tensor> grouped_parts(nn::HeadRange& queries, nn::HeadRange& keys, const torch::Tensor& fused,
                                          const nn::Linear& projection, const AttentionSpec& attention);
 

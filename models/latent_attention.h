@@ -6,7 +6,7 @@
 
 namespace gantry::models {
 
-// [B, S, H] -> heads held here, [B, heads, S, features].
+// The heads of this rank, [B, heads, S, features].
 struct LatentHeads {
   torch::Tensor query, key, value;
   nn::HeadRange heads;
@@ -14,9 +14,9 @@ struct LatentHeads {
 
 class LatentAttention {
  public:
-  // Registers its modules below `root`, a layer, where `names` says.
+  // Registers its modules below `root`, a layer, at the paths in `names`.
   LatentAttention(torch::nn::Module& root, const AttentionSpec& spec, const DecoderNames& names, std::int64_t hidden);
-  // `turn` turns the features that do: [B, heads, S, turning] -> the same.
+  // [B, S, H] -> the heads. `turn` rotates the rotary features: [B, heads, S, features] -> the same shape.
   LatentHeads project(const torch::Tensor& input, const std::function<torch::Tensor(const torch::Tensor&)>& turn);
 
  private:

@@ -21,7 +21,7 @@ constexpr const char* kLabelHeads[] = {"classifier", "score", "qa_outputs"};  //
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
-// Whether the entry names the module of that path, or one around it.
+// Whether the entry names the module with this path, or a module that contains it.
 bool names_around(const std::string& entry, const std::string& path) {
   for (std::size_t end = path.size(); end != std::string::npos && end > 0; end = path.rfind('.', end - 1))
     if (names_module(entry, path.substr(0, end))) return true;
@@ -49,10 +49,10 @@ struct FoundModule {
   }
 };
 
-// What gets one adapter.
+// A part of the model that gets one adapter.
 struct AdaptedPart {
   const FoundModule* module;
-  std::string stack;  // of experts; else empty
+  std::string stack;  // the name of a stack of experts; empty: the module
 
   std::string path() const { return module->path.path + (stack.empty() ? "" : "." + stack); }
   torch::Tensor weight() const {
@@ -62,7 +62,7 @@ struct AdaptedPart {
   }
 };
 
-// The chosen layers and modules, and what of the model must not be trained with them.
+// Chooses the layers and modules, and rejects parameters that must not be trained with them.
 class Choice {
  public:
   Choice(torch::nn::Module& model, const std::vector<TensorName>& names, const std::vector<std::string>& other_parts)
@@ -117,7 +117,7 @@ class Choice {
     return std::ranges::any_of(lora.modules_to_save, [&](const auto& entry) { return module.is_within(entry); });
   }
 
-  // An entry that names layers in and outside of modules to save means those outside.
+  // If an entry names layers inside and outside of the modules to save, only those outside get adapters.
   static void leave_out_saved(std::vector<AdaptedPart>& chosen, const LoraConfig& lora) {
     const auto names_outside = [&](const std::string& entry) {
       return std::ranges::any_of(chosen, [&](const AdaptedPart& part) {
@@ -133,7 +133,8 @@ class Choice {
     });
   }
 
-  // A router's weight goes by its module's name and by its own: in transformers 5 it is a plain parameter.
+  // The weight of a router can be listed by the module or by itself, because it is a plain parameter in
+  // transformers 5.
   static void add_named(const FoundModule& module, const std::vector<std::string>& entries,
                         std::vector<AdaptedPart>& chosen) {
     const auto any = [&](const auto& names) { return std::any_of(entries.begin(), entries.end(), names); };
@@ -195,7 +196,7 @@ const TensorName* find_name(const std::vector<TensorName>& names, const std::str
   return found == names.end() ? nullptr : &*found;
 }
 
-// "model.", that files have before our names.
+// The prefix in files before the registered names: "model.".
 std::string prefix_of_files(const std::vector<TensorName>& names) {
   for (const auto& one : names)
     if (one.hugging_face.ends_with("." + one.name))
@@ -203,7 +204,7 @@ std::string prefix_of_files(const std::vector<TensorName>& names) {
   return "";
 }
 
-// Whether files have a stack of experts apart that is in this module or beside it.
+// Whether this module contains a stack of experts that files store separately, or is next to one.
 bool stands_by_experts(const std::string& module, const std::vector<TensorName>& names) {
   const std::string around = module.substr(0, module.rfind('.') + 1);
   return !around.empty() && std::any_of(names.begin(), names.end(), [&](const TensorName& one) {
@@ -213,8 +214,8 @@ bool stands_by_experts(const std::string& module, const std::vector<TensorName>&
   });
 }
 
-// The name of a factor in PEFT's files behind their prefix. Of two stacks of one module the first is wrapped by the
-// second.
+// The name of a factor in PEFT's files, after their prefix. If a module has two stacks, the second one wraps
+// the first.
 std::string stored_factor(const std::string& name, const std::vector<std::string>& parameters,
                           const std::vector<TensorName>& names) {
   const std::string layer = adapted_layer(name);
@@ -285,9 +286,9 @@ void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::v
   for (const auto* each : saved)
     for (auto& parameter : each->module->parameters()) parameter.set_requires_grad(true);
   for (const auto& part : parts) {
-    // A tied table may have one of its own: the output layer reads the base's.
+    // A tied table may have an adapter, because the output layer reads the base's table.
     if (!part.module->as<nn::EmbeddingImpl>()) choice.refuse_tied(part.weight(), "lora.target_modules");
-    if (part.weight().requires_grad() && !lora.path.empty()) continue;  // files of PEFT may list both, and save it
+    if (part.weight().requires_grad() && !lora.path.empty()) continue;  // listed twice by PEFT: saved
     if (part.weight().requires_grad())
       throw ConfigError({"lora.target_modules", part.path() + " is also in lora.modules_to_save", "only one of the two",
                          "remove one entry"});

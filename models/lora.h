@@ -1,4 +1,5 @@
-// What of a model gets an adapter (LoRA), by the names that Hugging Face's files and PEFT's have for it.
+// Adds adapters (LoRA) to the modules of a model that are listed by their names in Hugging Face's or PEFT's
+// files.
 #pragma once
 
 #include <string>
@@ -13,9 +14,10 @@
 
 namespace gantry::models {
 
-// The path of a module of Hugging Face's, by the names in its files: its own where `names` have none of it.
-// `transposed`: weights are stored [in, out] there. Files that have experts apart are older than the modules that PEFT
-// goes by: those of experts and of what stands beside them have our names, behind the files' prefix.
+// The path of a module in Hugging Face's model, by the names in its files. It is the registered path if
+// `names` does not contain the module. `transposed`: files store the weight as [in, out]. Files that store
+// experts separately are older than the modules that PEFT uses. Modules of experts and modules next to them
+// then have their registered names, after the prefix of the files.
 struct ModulePath {
   std::string path;
   bool transposed = false;
@@ -25,32 +27,35 @@ ModulePath hugging_face_path(const std::string& module, const std::vector<Tensor
 inline constexpr const char* kPeftPrefix = "base_model.model.";  // begins the names in PEFT's files
 inline constexpr const char* kPeftTokens = ".token_adapter";     // precedes kTrainedTokens in PEFT's files
 
-// Adds adapters to what `lora` names: layers of gantry::nn::Linear, Embedding and Router, and stacks of Experts'
-// weights ("experts.down_proj"). Freezes all parameters but those of adapters and of modules_to_save. `outputs`: paths
-// of output layers, which all-linear leaves out like modules_to_save. `names`: of the model's family, empty for a
-// custom model. `other_parts`: see ModelFamily; their layers get no adapter, but may be in modules_to_save. Trains the
-// rows of trainable_token_indices in the embedding of a described decoder, and in its tied output layer. Throws
-// ConfigError for an entry that matches nothing (with the nearest name), or a module without adapters. The same holds
-// for a tied parameter that would be trained, a tied output layer, and dropout where PEFT has none.
+// Adds adapters to the modules that `lora` lists: layers of gantry::nn::Linear, Embedding and Router, and
+// stacks of Experts' weights ("experts.down_proj"). Freezes all parameters except those of adapters and of
+// modules_to_save. `outputs`: paths of output layers, which all-linear leaves out like modules_to_save.
+// `names`: the names of the model's family, empty for a custom model. `other_parts`: see ModelFamily; their
+// layers get no adapter, but may be in modules_to_save. Trains the rows of trainable_token_indices in the
+// embedding of a described decoder, and in its tied output layer. Throws ConfigError for an entry that
+// matches nothing (with the nearest name), or a module without adapters. The same holds for a tied parameter
+// that would be trained, a tied output layer, and dropout that PEFT does not support.
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
                   const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts = {});
 
-// Returns `lora` with the model's head for labels in modules_to_save, as PEFT trains it for a base model without one.
-// Unchanged if the model has no such head, or if target_modules names it. For an adapter that is loaded (`path`), drops
-// the names of heads that this model does not have: PEFT writes those of all models.
+// Returns `lora` with the model's head for labels in modules_to_save. PEFT trains it if the base model has
+// none. Unchanged if the model has no such head, or if target_modules names it. For an adapter that is loaded
+// (`path`), drops the names of heads that this model does not have: PEFT writes those of all models.
 LoraConfig with_trained_heads(LoraConfig lora, const std::vector<TensorName>& names);
 
-// PEFT's names of what is trained: of the adapters and modules_to_save among `parameters`, registered names of a whole
-// model.
+// PEFT's names of the trained tensors: of the adapters and the modules_to_save among `parameters`, which are
+// the registered names of a full model.
 std::vector<TensorName> trained_names(const std::vector<std::string>& parameters, const LoraConfig& lora,
                                       const std::vector<TensorName>& names);
 
-// Which entries of target_modules name parameters: what PEFT calls target_parameters. `parameters`: as above.
+// The entries of target_modules that name parameters. PEFT calls them target_parameters. `parameters`: as
+// above.
 std::vector<std::string> entries_of_parameters(const std::vector<std::string>& parameters, const LoraConfig& lora,
                                                const std::vector<TensorName>& names);
 
-// A stack's factors as PEFT's files have them, by the registered name: A [experts * rank, in], expert by expert, and B
-// [out, rank * experts], rank by rank. Other tensors stay as they are.
+// Convert a factor of a stack to the form of PEFT's files and back, by the registered name: A
+// [experts * rank, in], expert by expert, and B [out, rank * experts], rank by rank. Other tensors are
+// returned unchanged.
 torch::Tensor as_stored_factor(const std::string& name, const torch::Tensor& tensor);
 torch::Tensor from_stored_factor(const std::string& name, const torch::Tensor& stored, std::int64_t experts);
 std::vector<std::int64_t> stored_factor_shape(const std::string& name, const std::vector<std::int64_t>& shape);

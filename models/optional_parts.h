@@ -1,4 +1,4 @@
-// What a decoder's description may leave out: without it, what comes in goes out.
+// Modules and factors that a decoder's description can omit. Without them, the output is the input.
 #pragma once
 
 #include <string>

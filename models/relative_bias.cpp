@@ -15,8 +15,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// The buckets' numbers of `count` heads from `first` on, [count, places]. Each bucket's gradient is summed in float32
-// or wider, and added once.
+// The numbers of the buckets `index` for `count` heads from `first` on, [count, size of index]. The gradient
+// of each bucket is summed in float32 or wider, and added once.
 struct LookUpBias : torch::autograd::Function<LookUpBias> {
   static Variable forward(AutogradContext* context, const Variable& table, const torch::Tensor& index,
                           std::int64_t first, std::int64_t count) {
@@ -48,8 +48,9 @@ struct LookUpBias : torch::autograd::Function<LookUpBias> {
 
 }  // namespace
 
-// Half of the buckets are for one distance each, the others grow by powers up to max_distance. In float32, as the
-// models were trained: a distance at a border falls to either side by its rounding.
+// Half of the buckets are for one distance each. The others grow by powers up to max_distance. They are
+// computed in float32, as in the training of the models, because rounding decides the bucket of a distance at
+// a border.
 torch::Tensor relative_buckets(const RelativeBuckets& buckets, const torch::Tensor& queries,
                                const torch::Tensor& keys) {
   const torch::Tensor ahead = keys.unsqueeze(0) - queries.unsqueeze(1);
@@ -58,7 +59,7 @@ torch::Tensor relative_buckets(const RelativeBuckets& buckets, const torch::Tens
   const double powers = std::log(static_cast<double>(buckets.max_distance) / static_cast<double>(exact));
   const torch::Tensor grown =
       (distance.to(torch::kFloat32) / static_cast<double>(exact)).log() / powers * static_cast<double>(count - exact);
-  // Of distance 0 the logarithm is no number; it is not used.
+  // The logarithm of distance 0 is infinite, but it is not used.
   const torch::Tensor far = (grown.clamp_min(0).to(torch::kInt64) + exact).clamp_max(count - 1);
   const torch::Tensor near = torch::where(distance < exact, distance, far);
   return buckets.bidirectional ? near + (ahead > 0).to(torch::kInt64) * count : near;

@@ -7,13 +7,15 @@
 
 namespace gantry::models {
 
-// What layers add up, as entries of the state between their parts.
+// Sums over the layers, as entries of the state between their parts.
 inline constexpr const char* kRouterChoices = "router_choices";              // [experts]
 inline constexpr const char* kRouterProbabilities = "router_probabilities";  // [experts]
 
-// The state's sums with those of one layer added. `keep`: bool [samples, tokens] of all tokens, undefined: all count.
+// Returns the sums of the state plus those of one layer. `keep`: bool [samples, tokens] for all tokens;
+// undefined: all count.
 TensorDict with_router_sums(const TensorDict& state, const nn::Routing& routing, const torch::Tensor& keep);
-// Adds the loss, times the coefficient and the step's counted labels, which the sum of the loss is divided by.
+// Adds the loss, times the coefficient and the step's number of labels that count. The sum of the step's
+// losses is divided by this number.
 void add_router_loss(const StageContext& stage, const TensorDict& state, double coefficient, std::int64_t layers);
 
 }  // namespace gantry::models

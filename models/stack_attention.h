@@ -18,7 +18,8 @@ class StackAttention {
  public:
   // Registers {q,k,v,out}_proj below `path` of the layer.
   StackAttention(torch::nn::Module& layer, const std::string& path, const StackAttentionSizes& sizes);
-  // `read`: whose keys and values; undefined if the cache has them. [B, S, H], [B, T, H] -> [B, S, H].
+  // `read`: the tokens with the keys and values; undefined if the cache has these. [B, S, H], [B, T, H] ->
+  // [B, S, H].
   torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, const nn::AttentionOptions& options);
 
  private:

@@ -14,7 +14,7 @@
 namespace gantry::models {
 namespace {
 
-// The initial weights of Hugging Face's T5: by the widths that a matrix reads.
+// The initial weights of Hugging Face's T5, which depend on the input width of a matrix.
 void initialise_t5(torch::nn::Module& model, const T5Config& config) {
   const torch::NoGradGuard no_grad;
   const auto model_width = static_cast<double>(config.d_model), inner = static_cast<double>(config.d_kv);
@@ -66,7 +66,7 @@ torch::Tensor T5Attention::operator()(const torch::Tensor& hidden, const torch::
   if (bias && options.sequence) {
     const auto [heads, places] = nn::context_queries(*options.sequence, held);
     options.bias = bias->forward(places, options.sequence->shard.tokens, heads);
-  } else if (bias) {  // of all tokens, also where `hidden` is a part of them
+  } else if (bias) {  // for all tokens, even if `hidden` has a part of them
     const std::int64_t tokens = parts[0].size(1), before = options.cache ? options.cache->tokens() : 0;
     const auto integers = torch::TensorOptions(torch::kInt64).device(parts[0].device());
     options.bias = bias->forward(torch::arange(before, before + tokens, integers), before + tokens, held);
@@ -149,7 +149,7 @@ T5Impl::T5Impl(const T5Config& config) : config(config) {
   if (config.tie_word_embeddings) head_->tie_weight(shared_->weight);
 }
 
-// This stage's layers of a stack.
+// Runs this stage's layers of a stack.
 TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
   T5Stack& stack = list == kEncoderList ? encoder_ : decoder_;
   const nn::TokenContext source = stage.tokens(), target = stage.tokens("decoder_");
@@ -169,7 +169,7 @@ TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
 
 nn::Embedding& T5Impl::table_of(T5Stack& stack) { return stack->embed_tokens ? stack->embed_tokens : shared_; }
 
-// What the first stage begins with.
+// The state before the first layer.
 TensorDict T5Impl::begin(const StageContext& stage, const TensorDict& input) {
   const nn::StreamScope scope(stage, stage.tokens().sequence);
   nn::Embedding& table = table_of(encoder_);

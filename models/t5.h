@@ -22,8 +22,8 @@ namespace gantry::models {
 class T5Attention {
  public:
   T5Attention(torch::nn::Module& layer, const std::string& path, const T5Config& config);
-  // `read`: whose keys and values; undefined: those that the cache has. `bias`: null for none. [B, S, H], [B, T, H] ->
-  // [B, S, H].
+  // `read`: the tokens with the keys and values; undefined: those in the cache. `bias`: null for none.
+  // [B, S, H], [B, T, H] -> [B, S, H].
   torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, nn::AttentionOptions options,
                            const RelativeBias& bias);
 
@@ -37,9 +37,10 @@ class T5Attention {
 class T5LayerImpl : public torch::nn::Module {
  public:
   T5LayerImpl(const T5Config& config, bool is_decoder);
-  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. The options of self-attention,
-  // and to the encoder's. With caches, `self` has the own tokens' and `cross` the encoder's, whose first forward has
-  // "encoded".
+  // Returns the parts for a state with "hidden" [B, S, H] and, in a decoder, "encoded" [B, T, H]. `self`:
+  // options of the attention to the layer's own tokens. `cross`: to the encoder's tokens. With caches, `self`
+  // has the cache of the own tokens, and `cross` that of the encoder's tokens. The first forward fills the
+  // latter from "encoded".
   LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross, const RelativeBias& bias);
 
  private:
@@ -63,7 +64,7 @@ class T5StackImpl : public torch::nn::Module {
   RelativeBias relative_attention_bias{nullptr};  // null: each layer has its own
   nn::Embedding embed_tokens{nullptr};            // null: the shared one
   nn::RmsNorm final_layer_norm{nullptr};
-  nn::Dropout dropout{nullptr}, last_dropout{nullptr};  // of the embedding, and behind the final norm
+  nn::Dropout dropout{nullptr}, last_dropout{nullptr};  // after the embedding, and after the final norm
 };
 TORCH_MODULE(T5Stack);
 
@@ -71,22 +72,22 @@ class T5Impl : public torch::nn::Module {
  public:
   explicit T5Impl(const T5Config& config);
 
-  // The full model: {input_ids int64 [B, T]; attention_mask [B, T], decoder_attention_mask [B, S] or absent;
-  // decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
+  // Runs the full model: {input_ids int64 [B, T]; optional: attention_mask [B, T], decoder_attention_mask
+  // [B, S]; decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
-  // The same of one stage; stages exchange {hidden}, of the encoder, or {hidden, encoded} of the decoder. Where a text
-  // is continued by caches that know the encoder's output, there is no input_ids, and stages before the decoder pass on
-  // {hidden} of no tokens. InputError for positions and documents, which the model does not know.
+  // Runs one stage. Stages exchange {hidden} of the encoder, or {hidden, encoded} of the decoder. If caches
+  // know the encoder's output, there are no input_ids, and stages before the decoder exchange {hidden}
+  // without tokens. Throws InputError for positions and documents.
   TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
   const T5Config config;
 
  private:
   TensorDict run(const StageContext& stage, TensorDict state, int list);
-  // The embedding that a stack reads.
+  // The embedding of a stack.
   nn::Embedding& table_of(T5Stack& stack);
   TensorDict begin(const StageContext& stage, const TensorDict& input);
-  // `encoder_hidden`: undefined where caches have what is read of it.
+  // `encoder_hidden`: undefined if the caches have its keys and values.
   TensorDict begin_decoder(const StageContext& stage, const torch::Tensor& encoder_hidden);
 
   nn::Embedding shared_{nullptr};

@@ -56,7 +56,7 @@ void add_tables(const T5Config& config, std::vector<TensorName>& names) {
   if (config.has_shared_table()) names.insert(names.begin(), shared);
 }
 
-// By their registered names, which but for the bias are the files'.
+// The registered names, which are also the names in files, except for the bias.
 std::vector<TensorName> t5_tensor_names(const T5Config& config) {
   std::vector<TensorName> names;
   const auto add = [&](const std::string& name) { names.push_back({name, name}); };
@@ -86,8 +86,8 @@ std::vector<TensorName> t5_tensor_names(const T5Config& config) {
   return names;
 }
 
-// transformers ties those of the four tables that are equal in the files. tie_word_embeddings of T5 only says whether
-// the inputs of the head are scaled.
+// transformers ties those of the four tables that are equal in the files. tie_word_embeddings of T5 only
+// states whether the inputs of the head are scaled.
 std::vector<TiedTensor> t5_tied_tensors(const T5Config& config) {
   const auto head = [&](bool tied) {
     json keys = {{"tie_word_embeddings", tied}};

@@ -18,10 +18,10 @@ namespace gantry::models {
 class VitEmbeddingsImpl : public torch::nn::Module {
  public:
   explicit VitEmbeddingsImpl(const VitConfig& config);
-  // [B, C, size, size] -> [B, tokens, H]; `part`: where ranks share the sequence, those of this rank.
+  // [B, C, size, size] -> [B, tokens, H]. `part`: if ranks share the sequence, only its tokens are returned.
   torch::Tensor forward(const torch::Tensor& pixels, const std::shared_ptr<const nn::SequencePart>& part);
   torch::Tensor cls_token, position_embeddings;  // [1, 1, H], [1, tokens, H]
-  torch::Tensor weight, bias;                    // of the patches' projection: [H, C, patch, patch], [H]
+  torch::Tensor weight, bias;                    // the projection of patches: [H, C, patch, patch], [H]
   nn::Dropout dropout{nullptr};
 
  private:
@@ -32,7 +32,7 @@ TORCH_MODULE(VitEmbeddings);
 class VitLayerImpl : public torch::nn::Module {
  public:
   explicit VitLayerImpl(const VitConfig& config);
-  // "attention" and "mlp": [B, S, H] -> [B, S, H].
+  // Returns the parts "attention" and "mlp": [B, S, H] -> [B, S, H].
   LayerParts parts(const nn::AttentionOptions& attention);
 
  private:
@@ -50,9 +50,9 @@ class VitImpl : public torch::nn::Module {
  public:
   explicit VitImpl(const VitConfig& config);
 
-  // The full model: {pixel_values real [B, channels, image_size, image_size]} -> {logits [B, labels]}.
+  // Runs the full model: {pixel_values real [B, channels, image_size, image_size]} -> {logits [B, labels]}.
   TensorDict forward(const TensorDict& inputs);
-  // The same of one stage; stages exchange {hidden [B, S, H]}. InputError for images of another size.
+  // Runs one stage. Stages exchange {hidden [B, S, H]}. Throws InputError for images of another size.
   TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   const VitConfig config;

@@ -27,7 +27,7 @@ json vit_hugging_face_config(const json& keys) {
   return full;
 }
 
-// Ours to Hugging Face's, of one layer.
+// {registered path within a layer, path in Hugging Face's files}
 const std::vector<std::pair<std::string, std::string>> kVitLayerNames = {
     {"attention.query", "attention.attention.query"}, {"attention.key", "attention.attention.key"},
     {"attention.value", "attention.attention.value"}, {"attention.output", "attention.output.dense"},

@@ -1,4 +1,4 @@
-// ViT as Hugging Face has it: configuration keys and tensor names.
+// The family vit: Hugging Face's configuration keys and tensor names.
 #pragma once
 
 #include "gantry/models/model_family.h"

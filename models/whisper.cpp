@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kStepsPerToken = 2;  // the stride of the second convolution
 
-// Sines, and behind them cosines, of frequencies from 1 to 1 / 10000.
+// Sines followed by cosines, of frequencies from 1 to 1 / 10000.
 torch::Tensor sinusoids(std::int64_t positions, std::int64_t features) {
   const std::int64_t half = features / 2;
   const auto real = torch::TensorOptions(torch::kFloat32);
@@ -134,7 +134,7 @@ void WhisperImpl::initialise() {
   tokens_->weight.select(0, config.pad_token_id).zero_();
 }
 
-// Every rank computes the convolutions of all of the sound, which read over the borders of parts.
+// Every rank computes the convolutions over all of the sound, because they read across the borders of parts.
 torch::Tensor WhisperImpl::embed_sound(const StageContext& stage, const torch::Tensor& features) {
   const std::int64_t steps = kStepsPerToken * config.max_source_positions;
   if (features.dim() != 3 || features.size(1) != config.num_mel_bins || features.size(2) != steps)
@@ -148,7 +148,7 @@ torch::Tensor WhisperImpl::embed_sound(const StageContext& stage, const torch::T
   return enter_(sound_dropout_(nn::own_tokens(tokens + sound_positions_, part)));
 }
 
-// What the first stage begins with: where caches have the encoder's output, a state of no tokens.
+// The state before the first layer. It has no tokens if caches have the encoder's output.
 TensorDict WhisperImpl::begin(const StageContext& stage, const TensorDict& input) {
   if (input.contains("input_features")) return {{"hidden", embed_sound(stage, input.at("input_features"))}};
   const std::int64_t samples = input.at("decoder_input_ids").size(0);
@@ -167,7 +167,7 @@ torch::Tensor WhisperImpl::embed_tokens(const TensorDict& batch, const nn::Token
   return token_dropout_(tokens_(ids) + positions_(places));
 }
 
-// This stage's layers of the decoder.
+// Runs this stage's layers of the decoder.
 TensorDict WhisperImpl::decode(const StageContext& stage, TensorDict state, const nn::TokenContext& target) {
   const auto read = nn::reading(target.sequence, stage.tokens().sequence);
   const auto parts_of = [&](int index) {

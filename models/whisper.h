@@ -29,7 +29,7 @@ class WhisperConvolutionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(WhisperConvolution);
 
-// What is made of a layer of either stack.
+// The sizes of a layer of either stack.
 struct WhisperLayerSizes {
   std::int64_t heads, width;
   bool is_decoder;
@@ -39,8 +39,8 @@ struct WhisperLayerSizes {
 class WhisperLayerImpl : public torch::nn::Module {
  public:
   WhisperLayerImpl(const WhisperConfig& config, const WhisperLayerSizes& sizes);
-  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. The options of self-attention,
-  // and a decoder's to the encoder's.
+  // Returns the parts for a state with "hidden" [B, S, H] and, in a decoder, "encoded" [B, T, H]. `self`:
+  // options of the attention to the layer's own tokens. `cross`: to the encoder's tokens.
   LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross);
 
  private:
@@ -58,11 +58,12 @@ class WhisperImpl : public torch::nn::Module {
  public:
   explicit WhisperImpl(const WhisperConfig& config);
 
-  // The full model: {input_features real [B, mel bins, 2 max_source_positions]; decoder_attention_mask [B, S] or
-  // absent; decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
+  // Runs the full model: {input_features real [B, mel bins, 2 max_source_positions]; optional:
+  // decoder_attention_mask [B, S]; decoder_input_ids [B, S], or labels that these follow from} -> {logits
+  // [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
-  // The same of one stage; stages exchange {hidden}, of the encoder, or {hidden, encoded} of the decoder. InputError
-  // for sound of another length, and for more tokens than there are positions.
+  // Runs one stage. Stages exchange {hidden} of the encoder, or {hidden, encoded} of the decoder. Throws
+  // InputError for sound of another length, and for more tokens than positions.
   TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
   const WhisperConfig config;
@@ -77,7 +78,7 @@ class WhisperImpl : public torch::nn::Module {
   TensorDict decode(const StageContext& stage, TensorDict state, const nn::TokenContext& target);
 
   WhisperConvolution first_{nullptr}, second_{nullptr};
-  torch::Tensor sound_positions_;    // [max_source_positions, H], which are not trained
+  torch::Tensor sound_positions_;    // [max_source_positions, H], not trained
   nn::PrepareInput enter_{nullptr};  // to parts of the sequence
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
   nn::Dropout sound_dropout_{nullptr}, token_dropout_{nullptr};

@@ -1,4 +1,4 @@
-// Whisper as Hugging Face has it: configuration keys and tensor names.
+// The family whisper: Hugging Face's configuration keys and tensor names.
 #pragma once
 
 #include "gantry/models/model_family.h"

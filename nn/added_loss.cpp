@@ -89,14 +89,14 @@ void add_full_loss(const std::string& name, const torch::Tensor& loss) {
 void add_parameter_loss(const std::string& name, const torch::Tensor& parameter,
                         const std::function<torch::Tensor(const torch::Tensor& part)>& term) {
   const Forward& known = forward_now();
-  if (!known.step_share && !torch::GradMode::is_enabled()) return;  // outputs alone
+  if (!known.step_share && !torch::GradMode::is_enabled()) return;  // only outputs are needed
   if (!known.step_share)
     throw UsageError({"add_parameter_loss",
                       "the number of tokens or samples of the step is unknown, but the loss '" + name + "' needs it",
                       "gantry::cross_entropy, a criterion with Criterion::set_count, or ExecuteOptions::step_tokens",
                       "state the counted tokens of the step; with several calls, also ExecuteOptions::step_samples"});
   torch::Tensor part = parameter;
-  ProcessGroup* group = nullptr;  // over which values are summed
+  ProcessGroup* group = nullptr;  // values are summed over it
   if (known.placement_of) {
     const Placement* placement = known.placement_of(parameter);
     if (!placement)
@@ -109,7 +109,7 @@ void add_parameter_loss(const std::string& name, const torch::Tensor& parameter,
     const bool is_summed = std::find(partial.begin(), partial.end(), axis::kTensor) != partial.end();
     if (tensor && (shard.sharded() || is_summed)) group = tensor;
     if (group && shard.sharded()) part = owned_part(parameter, shard, group->rank());
-    // Gradients of the ranks are summed, so one of them has the parameter's.
+    // The gradients of the ranks are summed, so only one rank has the gradient of the parameter.
     if (group && !shard.sharded() && group->rank() > 0) part = parameter.flatten().narrow(0, 0, 0);
   }
   observe_loss(name);

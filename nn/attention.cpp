@@ -21,7 +21,7 @@ namespace gantry::nn {
 
 namespace {
 
-// A mask of that kind by `make`, once for all layers of a forward.
+// Returns the mask of this kind. `make` computes it once for all layers of a forward.
 template <class Make>
 torch::Tensor once(AttentionMasks::Kind kind, const AttentionOptions& options, std::int64_t queries, std::int64_t keys,
                    torch::ScalarType type, Make make) {
@@ -32,7 +32,7 @@ torch::Tensor once(AttentionMasks::Kind kind, const AttentionOptions& options, s
                             make);
 }
 
-// Which keys this rank's tokens of a sequence see by their places: bool [queries, keys].
+// The keys that this rank's tokens of a sequence see by position: bool [queries, keys].
 torch::Tensor seen_by_part(const AttentionOptions& options, std::int64_t keys) {
   const torch::Tensor rows = options.sequence->positions.view({-1, 1});
   const torch::Tensor columns = torch::arange(keys, rows.options());
@@ -41,7 +41,8 @@ torch::Tensor seen_by_part(const AttentionOptions& options, std::int64_t keys) {
   return options.window > 0 && !options.causal ? seen & (columns < rows + options.window) : seen;
 }
 
-// Which of `keys` keys each of the last `queries` tokens sees by its place: bool [queries, keys]; undefined: all.
+// The keys, of `keys`, that each of the last `queries` tokens sees by position: bool [queries, keys];
+// undefined: all.
 torch::Tensor seen_keys(const AttentionOptions& options, std::int64_t queries, std::int64_t keys,
                         const torch::Device& device) {
   if (options.sequence)
@@ -57,12 +58,12 @@ torch::Tensor seen_keys(const AttentionOptions& options, std::int64_t queries, s
   });
 }
 
-// True where some keys don't count for reasons of their own.
+// True if a mask, documents or images also decide which keys count, and not only their positions.
 bool leaves_out_keys(const AttentionOptions& options) {
   return options.keep.defined() || options.documents.defined() || options.images.defined();
 }
 
-// The keys that are seen by their place, and those of the query's image: bool, broadcast over heads.
+// The keys that are seen by position, and the keys of the query's image: bool, broadcast over heads.
 torch::Tensor with_own_image(const torch::Tensor& seen, const torch::Tensor& images, std::int64_t queries,
                              std::int64_t keys) {
   const torch::Tensor all = images.narrow(1, images.size(1) - keys, keys).unsqueeze(1);
@@ -71,8 +72,8 @@ torch::Tensor with_own_image(const torch::Tensor& seen, const torch::Tensor& ima
   return seen.defined() ? seen | own : torch::ones_like(own);
 }
 
-// Which of the `keys` last keys count for which queries: bool, broadcast over heads; undefined where nothing but their
-// place leaves one out.
+// Whether each of the last `keys` keys counts for each query: bool, broadcast over heads. Undefined if only
+// positions decide this.
 torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries, std::int64_t keys) {
   if (!leaves_out_keys(options)) return {};
   return once(AttentionMasks::Kind::kCounted, options, queries, keys, torch::kBool, [&] {
@@ -94,14 +95,15 @@ torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries
   });
 }
 
-// The score of a key that does not count, as in Hugging Face's models. A query without any key then gives the mean of
-// all values, not NaN; it is padding itself.
+// The score of a key that does not count, as in Hugging Face's models. The result of a query without any key
+// is then the mean of all values, not NaN. Such a query is padding itself.
 double lowest(torch::ScalarType type) {
   return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "attention",
                                          [] { return static_cast<double>(std::numeric_limits<scalar_t>::lowest()); });
 }
 
-// For the fused kernels, which add it to the scores in float32 or wider. 0 for queries without any key.
+// The mask for fused kernels, which add it to the scores in float32 or wider. It is 0 for queries without any
+// key.
 torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor& query, std::int64_t keys) {
   const torch::ScalarType type = query.scalar_type();
   return once(AttentionMasks::Kind::kAdditive, options, query.size(2), keys, type, [&] {
@@ -111,8 +113,8 @@ torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor
   });
 }
 
-// The queries with 0 for those without any key: scores of 0 mix all keys equally. Equal scores of lowest() would give
-// the same result, but the backwards of LibTorch's kernels would take 1 for the weight of each key.
+// Sets queries without any key to 0, because equal scores of 0 average all keys. Equal scores of lowest()
+// would have the same result, but the backward of LibTorch's kernels would use 1 as the weight of each key.
 torch::Tensor with_lost_queries(const torch::Tensor& query, const AttentionOptions& options, std::int64_t keys) {
   if (!options.keep.defined()) return query;  // each token sees itself
   const torch::Tensor counted = counted_keys(options, query.size(2), keys);
@@ -121,7 +123,8 @@ torch::Tensor with_lost_queries(const torch::Tensor& query, const AttentionOptio
   return query.masked_fill(is_lost, 0);
 }
 
-// The softmax of scores [samples, heads, queries, keys], and of each head's sink beside them.
+// The softmax of scores [samples, heads, queries, keys], to which each head's sink is added as one more
+// score.
 torch::Tensor weights_of(const torch::Tensor& scores, const torch::Tensor& sinks) {
   if (!sinks.defined()) return scores.softmax(-1);
   std::vector<std::int64_t> shape = scores.sizes().vec();
@@ -130,7 +133,8 @@ torch::Tensor weights_of(const torch::Tensor& scores, const torch::Tensor& sinks
   return torch::cat({scores, extra}, -1).softmax(-1).narrow(-1, 0, scores.size(-1));
 }
 
-// Step by step, for what no fused kernel does. `dropped` gives what is left of the weights.
+// Attention in separate operations, for options that no fused kernel supports. `dropped` applies dropout to
+// the weights.
 torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                          const ByKeyHead& by, const AttentionOptions& options,
                          const std::function<torch::Tensor(const torch::Tensor&)>& dropped) {
@@ -158,7 +162,8 @@ HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int6
 
 namespace {
 
-// By the kernel that LibTorch chooses, which takes the mask as bools or as what is added to the scores.
+// Attention by the kernel that LibTorch chooses. The mask consists of bools or of numbers that are added to
+// the scores.
 torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                          const AttentionOptions& options, bool grouped) {
   std::optional<torch::Tensor> mask;
@@ -175,8 +180,9 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
                                           /*enable_gqa=*/grouped);
 }
 
-// The CPU's kernel requires values of the size of the queries; without it, LibTorch stores all scores. So narrower
-// values, those of latent attention, are padded. One query has few scores, and the keys of a cache would be copied.
+// The CPU's kernel requires values of the size of the queries; without it, LibTorch stores all scores. So the
+// narrower values of latent attention are padded. A single query is an exception: it has few scores, and
+// padding would copy all values of a cache.
 template <class Core>
 torch::Tensor with_padded_values(const torch::Tensor& query, const torch::Tensor& value, const Core& core) {
   const std::int64_t missing = query.size(3) - value.size(3);
@@ -225,7 +231,7 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
   if (!forward_now().recomputes_attention) return attend(query, key, value, heads, key_heads, options, dropout);
   std::vector<torch::Tensor> inputs = {query, key, value};
   if (options.bias.defined()) inputs.push_back(options.bias);
-  // The module outlives the graph, as its parameters do.
+  // The module outlives the graph, like its parameters.
   return recompute(
       [=, &dropout](const std::vector<torch::Tensor>& parts) {
         AttentionOptions again = options;

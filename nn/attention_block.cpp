@@ -13,7 +13,7 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 torch::ScalarType wide(const torch::Tensor& tensor) { return at::promote_types(tensor.scalar_type(), torch::kFloat32); }
 
-// One tile of a block: its tensors.
+// The tensors of one tile of a block.
 KernelCall call_of(const AttentionBlock& block, const AttentionTile& tile, const BlockRules& rules,
                    const ByKeyHead& by) {
   return {.query = block.query.narrow(2, tile.queries.begin, tile.queries.size()),
@@ -24,13 +24,14 @@ KernelCall call_of(const AttentionBlock& block, const AttentionTile& tile, const
           .causal = tile.kind == AttentionTile::Kind::kCausal};
 }
 
-// The same for plain products, in float32 or wider, and where its queries and keys stand in the sequence.
+// The same for plain products, in float32 or wider, with the positions of its queries and keys in the
+// sequence.
 struct PlainTile {
   torch::Tensor query, key, value;
   const ByKeyHead& by;
   AttentionTile::Kind kind;
   std::vector<Range> query_runs, key_runs;
-  Range rows;  // of the queries, among those of the rank
+  Range rows;  // the queries, by index among those of the rank
 };
 
 PlainTile plain_tile_of(const AttentionBlock& block, const AttentionTile& tile, const BlockRules& rules,
@@ -48,8 +49,8 @@ PlainTile plain_tile_of(const AttentionBlock& block, const AttentionTile& tile, 
           tile.queries};
 }
 
-// A kernel gives the log-sum-exp, and takes that of all blocks in its backward. It knows no other mask than the causal
-// one.
+// A kernel returns the log-sum-exp, and its backward takes the one of all blocks. It supports no mask except
+// the causal one.
 KernelChoice choose_kernel(const AttentionBlock& block, const AttentionTile& tile, const BlockRules& rules,
                            const ByKeyHead& by) {
   const SequencePart& part = *rules.options.sequence;
@@ -61,7 +62,8 @@ KernelChoice choose_kernel(const AttentionBlock& block, const AttentionTile& til
 
 bool is_plain(const KernelChoice& choice) { return choice.kernel == KernelChoice::Kernel::kPlain; }
 
-// Plain products take memory for all pairs of a tile: it is computed for so many queries at a time.
+// Number of queries that plain products take at a time, because they need memory for all pairs of query and
+// key.
 constexpr std::int64_t kMostPlainQueries = 256;
 
 void add_rows_of(std::vector<AttentionTile>& tiles, const AttentionTile& tile) {
@@ -77,7 +79,7 @@ void add_rows_of(std::vector<AttentionTile>& tiles, const AttentionTile& tile) {
 
 std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRules& rules, const ByKeyHead& by) {
   const SequencePart& part = *rules.options.sequence;
-  // Queries that see no key at all mix all keys, those behind them too.
+  // Queries that see no key at all average all keys, including later ones.
   const bool by_place = !part.keep.defined();
   std::vector<AttentionTile> tiles;
   for (const AttentionTile& tile :
@@ -98,7 +100,8 @@ torch::Tensor places_of(const std::vector<Range>& runs, const torch::Device& dev
   return torch::cat(places);
 }
 
-// Which keys at `columns` queries at `rows` see: bool, broadcast over samples and heads; undefined: all.
+// Whether queries at positions `rows` see keys at positions `columns`: bool, broadcast over samples and
+// heads; undefined: all.
 torch::Tensor allowed(const torch::Tensor& rows, const torch::Tensor& columns, const BlockRules& rules) {
   const SequencePart& part = *rules.options.sequence;
   const torch::Tensor queries = rows.view({-1, 1});
@@ -114,7 +117,7 @@ torch::Tensor allowed(const torch::Tensor& rows, const torch::Tensor& columns, c
   return sees;
 }
 
-// The scores of one tile, -inf where a key is not seen, and what their gradient needs.
+// The scores of one tile, -inf for keys that a query does not see, and the tensors that their gradient needs.
 struct TileScores : Scores {
   torch::Tensor lost;  // bool, queries that see no key of the sequence, whose scores are all 0; undefined: none
 };
@@ -138,7 +141,7 @@ TileScores scores_of(const PlainTile& tile, const BlockRules& rules) {
   return scores;
 }
 
-// exp(scores - log-sum-exp), 0 for what is not seen.
+// exp(scores - log-sum-exp), 0 for keys that a query does not see.
 torch::Tensor block_weights(const torch::Tensor& scores, const torch::Tensor& lse) {
   return (scores - lse.masked_fill(lse == kNothing, 0).unsqueeze(-1)).exp();
 }
@@ -193,7 +196,7 @@ AttentionGradients plain_gradients(const AttentionSums& sums, const SumsGradient
           tile.by.turned_product(used, gradient.out)};
 }
 
-// Adds to what some queries have so far. A query that has seen no key yet keeps 0 and -inf.
+// Merges more results into the sums of some queries. A query that has seen no key yet keeps 0 and -inf.
 void merge(const AttentionSums& sums, const AttentionSums& more) {
   const torch::Tensor largest = torch::maximum(sums.lse, more.lse);
   const torch::Tensor safe = largest.masked_fill(largest == kNothing, 0);

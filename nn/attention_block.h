@@ -1,6 +1,6 @@
-// Attention by blocks: a query's softmax over all keys from those over some of them, by their log-sum-exp, and the
-// gradients of one block from the final output and log-sum-exp alone (Dao et al., arXiv 2205.14135; Liu et al., arXiv
-// 2310.01889).
+// Attention over blocks of keys. The results of blocks are merged by their log-sum-exp into the softmax over
+// all keys. The gradients of a block need only the final output and log-sum-exp of the queries (Dao et al.,
+// arXiv 2205.14135; Liu et al., arXiv 2310.01889).
 #pragma once
 
 #include <string>
@@ -15,35 +15,35 @@
 
 namespace gantry::nn {
 
-// What all blocks of one attention have in common.
+// The settings that all blocks of one attention share.
 struct BlockRules {
-  AttentionOptions options;  // masks and documents are the part's; a bias is of these heads, without a graph
+  AttentionOptions options;  // with the part's masks and documents, and a bias of these heads without a graph
   HeadRange heads, key_heads;
-  double drop = 0;  // probability with which a weight is left out
+  double drop = 0;  // dropout probability of a weight
   std::string dropout_name;
   RandomContext random;
 };
 
-// Queries [samples, heads, tokens, size] of the rank, and keys and values [samples, key heads, tokens, size] of one of
-// the ranks, in the order in which those ranks hold them.
+// Queries [samples, heads, tokens, size] of this rank, and keys and values [samples, KV heads, tokens, size]
+// of one rank, each in the order in which the rank holds them.
 struct AttentionBlock {
   torch::Tensor query, key, value;
-  int from = 0;  // the rank of the sequence's group that the keys are of
+  int from = 0;  // the rank, in the group of the sequence, that holds the keys
 };
 
-// Of all blocks so far, in float32 or wider.
+// The sums before the first block, in float32 or wider.
 AttentionSums empty_sums(const torch::Tensor& query, std::int64_t value_size);
 
-// Takes a block into the sums.
+// Adds a block to the sums.
 void attend_block(AttentionSums& sums, const AttentionBlock& block, const BlockRules& rules);
 
-// The final sums' gradient: of the output, and what each query's own is (the sum of out * gradient).
+// The gradient of the final output, and for each query the sum of out * gradient (`own`).
 struct SumsGradient {
   torch::Tensor out, own;
 };
 
-// Of one block, from the final sums. That of the bias is added to `of_bias`, its shape in float32 or wider; undefined
-// where there is none.
+// Returns the gradients of one block, from the final sums. The gradient of the bias is added to `of_bias`,
+// which has the shape of the bias, in float32 or wider; undefined: no bias.
 AttentionGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
                                    const BlockRules& rules, const torch::Tensor& of_bias);
 

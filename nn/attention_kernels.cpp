@@ -18,7 +18,7 @@ Kernel kernel_of(const KernelCall& call, const torch::Tensor& key, const torch::
   switch (backend) {
     case at::SDPBackend::flash_attention:
       return call.query.is_cpu() ? Kernel::kFlashOfCpu : Kernel::kFlash;
-    case at::SDPBackend::cudnn_attention:  // flash does what it does
+    case at::SDPBackend::cudnn_attention:  // flash computes the same
       return Kernel::kFlash;
     case at::SDPBackend::efficient_attention:
       return Kernel::kEfficient;
@@ -29,12 +29,12 @@ Kernel kernel_of(const KernelCall& call, const torch::Tensor& key, const torch::
   }
 }
 
-// What a kernel is given for shared key heads.
+// The keys or values in the form that the kernel takes: shared KV heads are repeated unless it supports them.
 torch::Tensor as_taken(const torch::Tensor& keys, const KernelChoice& choice, const KernelCall& call) {
   return choice.grouped ? keys : call.by.repeated(keys);
 }
 
-// Rows of log-sum-exps are padded to a multiple of it by the efficient kernel.
+// The efficient kernel pads rows of log-sum-exps to a multiple of this.
 constexpr std::int64_t kEfficientRows = 32;
 
 torch::Tensor padded_lse(const torch::Tensor& lse) {
@@ -44,7 +44,7 @@ torch::Tensor padded_lse(const torch::Tensor& lse) {
 
 using Three = std::tuple<torch::Tensor, torch::Tensor, torch::Tensor>;
 
-// `none`: the state of dropout's random numbers, of which there are none.
+// `none`: the state of dropout's random numbers, which is empty without dropout.
 Three gradients_of(Kernel kernel, const KernelCall& call, const torch::Tensor& key, const torch::Tensor& value,
                    const AttentionSums& full, const torch::Tensor& gradient) {
   const torch::Tensor& query = call.query;
@@ -77,11 +77,12 @@ bool needs_plain_products(const AttentionOptions& options, bool drops) {
 
 KernelChoice choose_kernel(const KernelCall& call) {
   const auto &query = call.query, &key = call.key, &value = call.value;
-  // LibTorch would take the diagonal from another corner on another device.
+  // With unequal numbers of queries and keys, the corner in which LibTorch's diagonal starts depends on the
+  // device.
   if (query.size(3) != value.size(3) || (call.causal && query.size(2) != key.size(2))) return {};
   if (call.by.is_grouped())
     if (const Kernel kernel = kernel_of(call, key, value, true); kernel != Kernel::kPlain) return {kernel, true};
-  // The shape alone decides: nothing is copied yet.
+  // Only the shapes matter for the choice, so nothing is copied yet.
   const auto as_of_heads = [&](const torch::Tensor& of_keys) {
     return of_keys.narrow(1, 0, 1).expand({-1, query.size(1), -1, -1});
   };

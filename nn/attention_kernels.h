@@ -1,5 +1,5 @@
-// LibTorch's kernels of attention: the one place that decides which of them computes what is asked, or plain products,
-// and that calls them with the log-sum-exp.
+// LibTorch's kernels of attention. Only this file chooses between them and plain products, and calls them
+// with the log-sum-exp.
 #pragma once
 
 #include <cstdint>
@@ -9,37 +9,39 @@
 
 namespace gantry::nn {
 
-// No kernel computes it: masks of dropout by name, caps, slopes and biases.
+// True if no kernel supports the options: dropout with named masks, soft caps, ALiBi slopes and biases.
 bool needs_plain_products(const AttentionOptions& options, bool drops);
 
-// An attention of which queries see all keys or, `causal`, those up to the diagonal of equally many.
+// An attention in which queries see all keys or, if `causal`, the keys up to the diagonal. A causal one has
+// as many keys as queries.
 struct KernelCall {
-  torch::Tensor query, key, value;  // [samples, heads, tokens, size], of which key heads may be shared
+  torch::Tensor query, key, value;  // [samples, heads, tokens, size]; several query heads may share a KV head
   const ByKeyHead& by;
   double scale;
   bool causal = false;
 };
 
 struct KernelChoice {
-  // kOfDevice: what a device that LibTorch does not know by itself brings along.
+  // kOfDevice: the kernel of a device backend outside of LibTorch.
   enum class Kernel { kPlain, kFlashOfCpu, kFlash, kEfficient, kOfDevice };
   Kernel kernel = Kernel::kPlain;
-  bool grouped = false;  // it takes a shared key head once
+  bool grouped = false;  // the kernel takes a shared KV head once
 };
-// By shapes, dtype and device, as scaled_dot_product_attention chooses; kPlain where it has none.
+// Chooses by shapes, dtype and device, like scaled_dot_product_attention. kPlain if there is no kernel.
 KernelChoice choose_kernel(const KernelCall& call);
 
-// Of some keys, or of all of them: out [samples, heads, tokens, value size], log-sum-exp [samples, heads, tokens], -inf
-// where a query has seen no key.
+// Results for some keys, or for all of them: out [samples, heads, tokens, value size], and log-sum-exp
+// [samples, heads, tokens], which is -inf for a query that has seen no key.
 struct AttentionSums {
   torch::Tensor out, lse;
 };
 struct AttentionGradients {
-  torch::Tensor query, key, value;  // of their shapes, in float32 or wider
+  torch::Tensor query, key, value;  // in the shapes of the inputs, float32 or wider
 };
-// By a choice that is not kPlain. Out has the query's dtype.
+// Calls the kernel of a choice other than kPlain. `out` has the query's dtype.
 AttentionSums kernel_forward(const KernelChoice& choice, const KernelCall& call);
-// `full`: of all keys, those of other calls too. `gradient`: of the full output.
+// `full`: the results for all keys, including those of other calls. `gradient`: the gradient of the full
+// output.
 AttentionGradients kernel_backward(const KernelChoice& choice, const KernelCall& call, const AttentionSums& full,
                                    const torch::Tensor& gradient);
 

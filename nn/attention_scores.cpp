@@ -23,7 +23,7 @@ torch::Tensor ByKeyHead::index(const torch::Device& device) const {
   return torch::tensor(key_of_head_, torch::TensorOptions(torch::kInt64).device(device));
 }
 
-// The rows of a key head's query heads, one head after the other.
+// The rows of the query heads of a KV head, one head after the other.
 torch::Tensor ByKeyHead::folded(const torch::Tensor& of_heads) const {
   return of_heads.reshape({of_heads.size(0), key_heads_, group_ * of_heads.size(2), of_heads.size(3)});
 }

@@ -1,4 +1,4 @@
-// The scores of queries and keys, and products that go by key head: what every plain attention is made of.
+// The scores of queries and keys, and products by KV head. Every attention by plain products uses them.
 #pragma once
 
 #include <vector>
@@ -7,23 +7,24 @@
 
 namespace gantry::nn {
 
-// What query times key is multiplied with.
+// The factor of the product of query and key.
 double scale_of_scores(const AttentionOptions& options, const torch::Tensor& query);
 
-// Products of query heads with the key heads that they share. Where all heads of the key heads are here, no key is
-// copied for them.
+// Products of query heads with the KV heads that they share. No key is copied if this rank has all query
+// heads of its KV heads.
 class ByKeyHead {
  public:
   ByKeyHead(const HeadRange& heads, const HeadRange& key_heads);
 
-  // Several query heads use one key head, and all of them are here.
+  // Several query heads use one KV head, and all of them are on this rank.
   bool is_grouped() const { return has_all_heads_ && group_ > 1; }
-  // [samples, heads, rows, size] times [samples, key heads, size, columns], each head with its key head.
+  // [samples, heads, rows, size] times [samples, KV heads, size, columns], each head with its KV head.
   torch::Tensor product(const torch::Tensor& of_heads, const torch::Tensor& of_keys) const;
-  // [samples, heads, rows, columns] turned, times [samples, heads, rows, size], summed over the heads of each key head:
-  // [samples, key heads, columns, size].
+  // [samples, heads, rows, columns] transposed, times [samples, heads, rows, size], summed over the heads of
+  // each KV head: [samples, KV heads, columns, size].
   torch::Tensor turned_product(const torch::Tensor& of_heads, const torch::Tensor& with) const;
-  // A key head for each query head, copied where they share it; and the sums of their gradients.
+  // repeated(): a KV head for each query head, copied if several share it. summed(): adds up the gradients of
+  // these copies.
   torch::Tensor repeated(const torch::Tensor& of_keys) const;
   torch::Tensor summed(const torch::Tensor& of_heads) const;
 
@@ -31,18 +32,18 @@ class ByKeyHead {
   torch::Tensor index(const torch::Device& device) const;
   torch::Tensor folded(const torch::Tensor& of_heads) const;
 
-  std::int64_t group_;                     // query heads of a key head
-  std::int64_t key_heads_;                 // held here
+  std::int64_t group_;                     // query heads per KV head
+  std::int64_t key_heads_;                 // KV heads on this rank
   bool has_all_heads_;                     // this rank has all query heads of each KV head
-  std::vector<std::int64_t> key_of_head_;  // by index into the held ones
+  std::vector<std::int64_t> key_of_head_;  // per query head: index of its KV head on this rank
 };
 
 struct Scores {
   torch::Tensor values;  // [samples, heads, queries, keys]
   torch::Tensor bent;    // tanh of a soft cap; undefined: none
 };
-// scale q k^T, with slopes, bias and cap: before anything is left out. `places` [keys]: where the keys stand in their
-// sequence; only slopes ask for it.
+// scale q k^T, with slopes, bias and soft cap, before any mask. `places` [keys]: the positions of the keys in
+// their sequence, used for slopes only.
 Scores scores_of(const torch::Tensor& query, const torch::Tensor& key, const ByKeyHead& by,
                  const AttentionOptions& options, const torch::Tensor& places);
 

@@ -11,7 +11,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Functions keep the group as an integer: it outlives the graph, and a backward reads nothing else.
+// Functions save the pointer to the group as an integer. The group outlives the graph.
 ProcessGroup& saved_group(AutogradContext* context) {
   return *reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt());
 }
@@ -37,7 +37,7 @@ torch::Tensor own_part(const torch::Tensor& full, ProcessGroup& group, std::int6
   return full.narrow(dim, begin, sizes[group.rank()]).contiguous();
 }
 
-// The backward of what leaves each rank its part.
+// The backward of functions that return this rank's part.
 variable_list gathered_gradient(AutogradContext* context, const Variable& gradient) {
   return {all_gather_along(saved_group(context), gradient, static_cast<int>(context->saved_data["dim"].toInt()),
                            context->saved_data["sizes"].toIntVector()),

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kUnseen = -std::numeric_limits<double>::infinity();
 
-// How many of the places, which ascend, the token at `place` or a later one sees.
+// The number of the places, which ascend, that the token at `place` or a later token can see.
 std::int64_t in_sight(const std::vector<std::int64_t>& places, std::int64_t place, std::int64_t window) {
   if (window == 0) return static_cast<std::int64_t>(places.size());
   return places.end() - std::upper_bound(places.begin(), places.end(), place - window);
@@ -23,11 +23,12 @@ torch::Tensor index_of(const std::vector<std::int64_t>& places, const torch::Ten
   return torch::tensor(places, torch::kInt64).to(like.device());
 }
 
-// Which tokens of a prompt go where when each rank gets those of its places modulo the ranks.
+// The exchange of a prompt's tokens after which each token is on the rank of its position modulo the number
+// of ranks.
 struct Spread {
-  std::vector<std::int64_t> order;   // of this rank's tokens by index, rank by rank
-  std::vector<std::int64_t> places;  // of what it gets, likewise
-  Sizes sent, received;
+  std::vector<std::int64_t> order;   // indices of this rank's tokens, ordered by target rank
+  std::vector<std::int64_t> places;  // positions of the received tokens, ordered by source rank
+  Sizes sent, received;              // numbers of tokens per rank
 };
 
 Spread spread_of(const SequencePart& part, std::int64_t first) {
@@ -46,8 +47,8 @@ Spread spread_of(const SequencePart& part, std::int64_t first) {
   return spread;
 }
 
-// Of each rank's part [samples, heads, tokens, size] of a prompt what this rank keeps of places from `first` on, in
-// order.
+// Exchanges the ranks' parts [samples, heads, tokens, size] of a prompt. Returns the tokens that this rank
+// keeps, in order, from position `first` on.
 torch::Tensor spread_tokens(const torch::Tensor& given, const SequencePart& part, std::int64_t first) {
   const Spread spread = spread_of(part, first);
   const torch::Tensor in = given.index_select(2, index_of(spread.order, given)).transpose(0, 2).contiguous();
@@ -60,18 +61,18 @@ torch::Tensor spread_tokens(const torch::Tensor& given, const SequencePart& part
   return out.index_select(0, index_of(ascending, out)).transpose(0, 2);
 }
 
-// Keeps of a prompt what the token behind it sees.
+// Stores the tokens of a prompt that the next token sees.
 void keep_prompt(const torch::Tensor& key, const torch::Tensor& value, const AttentionOptions& options) {
   const SequencePart& part = *options.sequence;
   const std::int64_t first = options.window > 0 ? part.shard.tokens - options.window + 1 : 0;
   const torch::Tensor both = spread_tokens(torch::cat({key, value}, 3), part, first);
   if (both.size(2) == 0) return;
-  // A window's memory is this rank's share of it.
+  // This rank's share of the window.
   const std::int64_t share = (options.window + part.group->size() - 1) / part.group->size();
   options.cache->append(both.narrow(3, 0, key.size(3)), both.narrow(3, key.size(3), value.size(3)), share);
 }
 
-// Which of this rank's last `count` keys count for which of `queries` new tokens; undefined: all.
+// Whether each of this rank's last `count` keys counts for each of `queries` new tokens; undefined: all do.
 torch::Tensor seen_cached(const CachedTokens& cached, std::int64_t queries, std::int64_t count,
                           const AttentionOptions& options) {
   const std::int64_t before = cached.columns.size(0) - count, window = options.window;
@@ -84,14 +85,14 @@ torch::Tensor seen_cached(const CachedTokens& cached, std::int64_t queries, std:
             .unsqueeze(1);
     seen = seen.defined() ? seen & own : own;
   }
-  if (queries == 1 || !options.causal) return seen;  // the last token: it sees what is in sight
+  if (queries == 1 || !options.causal) return seen;  // the last token sees all of these keys
   const torch::Tensor rows = torch::arange(cached.first, cached.first + queries, columns.options()).view({-1, 1});
   torch::Tensor by_place = columns <= rows;
   if (window > 0) by_place = by_place & (columns > rows - window);
   return seen.defined() ? seen & by_place : by_place;
 }
 
-// Of new tokens and the keys of this rank, which are the last of those that it has.
+// Attention of new tokens to these keys, which are the last ones of this rank.
 AttentionSums attend_cached(const torch::Tensor& query, const torch::Tensor& keys, const torch::Tensor& values,
                             const ByKeyHead& by, const AttentionOptions& options, const CachedTokens& cached) {
   const std::int64_t count = keys.size(2);
@@ -107,7 +108,8 @@ AttentionSums attend_cached(const torch::Tensor& query, const torch::Tensor& key
   return {by.product(weights, values.to(type)), lse};
 }
 
-// Of new tokens and those of their own text that this rank keeps, which may be some of the new ones too.
+// Attention of new tokens to the tokens of their own text that this rank keeps, which can include some of the
+// new ones.
 AttentionSums attend_own(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                          const ByKeyHead& by, const AttentionOptions& options) {
   const CachedTokens& cached = *options.sequence->cached;
@@ -121,7 +123,8 @@ AttentionSums attend_own(const torch::Tensor& query, const torch::Tensor& key, c
   return attend_cached(query, keys, values, by, options, cached);
 }
 
-// Of new tokens and this rank's part of what they read, whose keys are given once, with the first of them.
+// Cross-attention of new tokens to this rank's part of the text that they read. Its keys are passed once,
+// with the first new tokens.
 AttentionSums attend_read(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                           const ByKeyHead& by, const AttentionOptions& options) {
   const SequencePart& read = *options.sequence->read;
@@ -131,7 +134,8 @@ AttentionSums attend_read(const torch::Tensor& query, const torch::Tensor& key, 
   return attend_cached(query, keys, values, by, options, all);
 }
 
-// Of all ranks' keys, in the order of the ranks; 0 for padding, which may see none. A sink takes its part once.
+// Merges the results for all ranks' keys, in rank order. 0 for padding, which may see no key. Sinks are added
+// once.
 torch::Tensor merged(const AttentionSums& mine, const torch::Tensor& sinks, ProcessGroup& group) {
   const std::int64_t size = mine.out.size(3);
   const torch::Tensor all = all_gather_along(group, torch::cat({mine.out, mine.lse.unsqueeze(-1)}, 3).unsqueeze(0), 0,

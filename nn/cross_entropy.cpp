@@ -95,10 +95,10 @@ RowLosses row_losses(const torch::Tensor& sums, const torch::Tensor& largest, co
 
 namespace {
 
-// For each row -log softmax(logits)[label], smoothed; 0 for a row that does not count. One maximum and one sum travel
-// over the group, for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's
-// vocabulary-parallel loss, with the smoothing over the full vocabulary. The backward does not communicate, and
-// computes the probabilities again.
+// For each row -log softmax(logits)[label], smoothed; 0 for a row that does not count. The group reduces a
+// maximum, and then in one message three sums: of exponentials, of the label's logit and of logits. This is
+// Megatron-LM's vocabulary-parallel loss, with smoothing over the full vocabulary. The backward does not
+// communicate, and computes the probabilities again.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels,
                           const LossTerms& terms) {

@@ -18,8 +18,8 @@ torch::Tensor added_copies(const torch::Tensor& rows) {
   return sum;
 }
 
-// Rows `index` of the input, of which each stands there `copies` times: copy c of row i at back[i * copies + c]. So the
-// gradient is gathered and added in that order, and not scattered in any.
+// Rows `index` of the input, `copies` times each: copy c of row i is at back[i * copies + c]. So the gradient
+// is gathered and added in this order, instead of being scattered in an arbitrary one.
 struct TakeRows : torch::autograd::Function<TakeRows> {
   static Variable forward(AutogradContext* context, const Variable& input, const torch::Tensor& index,
                           const torch::Tensor& back, std::int64_t copies) {

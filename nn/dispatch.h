@@ -1,5 +1,5 @@
-// Which rows of tokens go to which expert, and the way back. The bookkeeping is a value: a forward hands it on, and
-// what is recomputed makes its own.
+// Sorts the rows of tokens by expert, and combines the results. The bookkeeping is a value that a forward
+// passes on. A recomputation creates its own.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace gantry::nn {
 
-// Of tokens with `used` experts each. A slot is a choice of a token: slot token * used + k.
+// The dispatch of tokens with `used` experts each. A slot is one choice of a token: slot token * used + k.
 struct Dispatch {
-  torch::Tensor slots;               // int64 [tokens * used]: the slots by expert, and within it in their own order
-  torch::Tensor places;              // int64 [tokens * used]: where each slot is among them
+  torch::Tensor slots;               // int64 [tokens * used]: the slots, sorted by expert, then by number
+  torch::Tensor places;              // int64 [tokens * used]: the index of each slot in `slots`
   std::vector<std::int64_t> counts;  // rows of each expert
   std::int64_t used = 1;
 };
 
-// ids [tokens, used] of the experts that each token chose. On a device the counts are read back.
+// ids [tokens, used]: the experts that each token chose. On a device, the counts are read back.
 Dispatch dispatch_by_expert(const torch::Tensor& ids, std::int64_t experts);
 // tokens [tokens, size] -> [tokens * used, size], sorted by expert.
 torch::Tensor rows_by_expert(const torch::Tensor& tokens, const Dispatch& dispatch);

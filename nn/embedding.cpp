@@ -26,8 +26,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Rows of `weight` by flat index, zero where `index` is outside it. The gradient is added into weight.grad row by row
-// in the order of the tokens, the same for every layout; the padding row gets none.
+// Rows of `weight` by flat index, zero where `outside` is true. The gradient is added to weight.grad row by
+// row, in the order of the tokens, which is the same for every layout. The padding row gets none.
 struct LookUp : torch::autograd::Function<LookUp> {
   static Variable forward(AutogradContext* context, const Variable& weight, const torch::Tensor& index,
                           const std::optional<torch::Tensor>& outside, std::int64_t padding) {
@@ -55,7 +55,7 @@ struct LookUp : torch::autograd::Function<LookUp> {
   }
 };
 
-// Of indices on the CPU.
+// Throws InputError for an index outside of [0, count). `given` is on the CPU.
 void check_indices(const torch::Tensor& given, std::int64_t count) {
   const torch::Tensor indices = given.to(torch::kInt64).contiguous();
   const auto* begin = indices.const_data_ptr<std::int64_t>();
@@ -118,10 +118,10 @@ void EmbeddingImpl::train_tokens(const std::vector<std::int64_t>& tokens) {
   trained_tokens_ = std::make_shared<TrainedRows>(tokens, values);
 }
 
-// Which of the rows that are held here are meant.
+// The rows of this rank's part of the table that indices select.
 struct EmbeddingImpl::Rows {
   torch::Tensor index;                   // flat
-  std::optional<torch::Tensor> outside;  // where they are not held
+  std::optional<torch::Tensor> outside;  // true for rows that this rank does not hold
   std::int64_t padding = -1;
 };
 
@@ -143,8 +143,8 @@ torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::
   return LookUp::apply(table, rows.index, rows.outside, rows.padding).view(shape);
 }
 
-// `sums_full`: gradients of full parameters are parts here, and summed in the backward; `sums_sharded`: that of B is,
-// since each rank has the rows of A.
+// `sums_full`: the gradients of full parameters are partial on this rank, and are all-reduced in the
+// backward. `sums_sharded`: only the gradient of B is, because each rank has some rows of A.
 torch::Tensor EmbeddingImpl::looked_up(const torch::Tensor& indices, bool sums_full, bool sums_sharded) const {
   const auto summed = [&](const torch::Tensor& parameter, bool sums) {
     return sums ? copy_to_group(parameter, *group_) : parameter;
@@ -157,7 +157,7 @@ torch::Tensor EmbeddingImpl::looked_up(const torch::Tensor& indices, bool sums_f
   return rows + linear(narrow, {{summed(lora_b, sums_b), {}}}, {}).front();
 }
 
-// `found`: the rows of the table; `values`: those of the trained tokens, which replace them.
+// `found`: the rows of the table. `values`: the rows of the trained tokens, which replace those of the table.
 torch::Tensor EmbeddingImpl::with_tokens(const torch::Tensor& indices, const torch::Tensor& found,
                                          const torch::Tensor& values) const {
   const Rows rows = rows_of(indices);

@@ -7,9 +7,10 @@
 
 namespace gantry::nn {
 
-// Adds uniform noise from -b to b, b = alpha / sqrt(tokens of a sample * features), in training. An element depends on
-// (seed, step, global name, place in the global tensor) alone. Input [samples, tokens, features], whole over tp, or
-// this rank's part of it along the dim of SequenceParallel; where ranks share sequences, this rank's tokens.
+// Adds uniform noise from -b to b, b = alpha / sqrt(tokens of a sample * features), in training. An element
+// depends only on (seed, step, global name, position in the global tensor). Input
+// [samples, tokens, features], in full on every tp rank, or this rank's part along the dim of
+// SequenceParallel. If ranks share sequences, it has this rank's tokens.
 class EmbeddingNoiseImpl : public torch::nn::Module, public Shardable, public Named {
  public:
   explicit EmbeddingNoiseImpl(double alpha);

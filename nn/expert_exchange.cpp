@@ -14,7 +14,8 @@ std::int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), siz
 
 }  // namespace
 
-// Rows by rank: `sent` go to each, `received` come from each. Their gradients go the other way.
+// An exchange of rows. `sent` and `received`: numbers of rows per rank. Gradients are sent in the opposite
+// direction.
 struct TokenExchange : torch::CustomClassHolder {
   TokenExchange(ProcessGroup* over, Sizes go, Sizes come)
       : group(over), sent(std::move(go)), received(std::move(come)) {}
@@ -29,7 +30,7 @@ struct TokenExchange : torch::CustomClassHolder {
 
   ProcessGroup* group;
   Sizes sent, received;
-  torch::Tensor order, back;  // in which received rows are wanted, and the way back; undefined: as they arrive
+  torch::Tensor order, back;  // the order of the result, and its inverse; undefined: the order of arrival
   torch::Tensor arriving;
   Work work;
 };
@@ -40,7 +41,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// A permutation of rows, whose gradient is the other way round: gathered, and never scattered.
+// A permutation of rows. Its gradient is gathered by the inverse permutation, and never scattered.
 struct Permute : torch::autograd::Function<Permute> {
   static Variable forward(AutogradContext* context, const Variable& rows, const torch::Tensor& order,
                           const torch::Tensor& back) {
@@ -56,8 +57,8 @@ TokenExchange& saved_travel(AutogradContext* context) {
   return static_cast<TokenExchange&>(*context->saved_data["travel"].toCapsule());
 }
 
-// A travel is two nodes of the graph, so that others run between them. What passes from one to the other has no
-// numbers: they are under way.
+// An exchange is two nodes of the graph, so that other nodes can run between them. The tensor that connects
+// them has no values, because the rows are in flight.
 struct Depart : torch::autograd::Function<Depart> {
   static Variable forward(AutogradContext* context, const Variable& rows,
                           const c10::intrusive_ptr<TokenExchange>& travel) {
@@ -110,11 +111,11 @@ ExpertExchange agree_on_rows(ProcessGroup& group, const std::vector<std::int64_t
     exchange.sent.push_back(rows_of(counts, held[rank]));
     exchange.received.push_back(rows_of(of_all[rank], mine));
   }
-  // Rows arrive rank by rank, and from each by expert.
+  // Rows arrive sorted by source rank, then by expert.
   const std::int64_t rows = sum(exchange.received);
   torch::Tensor by_expert = torch::empty({rows}, torch::kInt64), by_rank = torch::empty({rows}, torch::kInt64);
   auto *next = by_expert.data_ptr<std::int64_t>(), *back = by_rank.data_ptr<std::int64_t>();
-  Sizes begin(group.size());  // of the next expert's rows from each rank
+  Sizes begin(group.size());  // for each source rank, the first row of the next expert
   for (int rank = 1; rank < group.size(); ++rank) begin[rank] = begin[rank - 1] + exchange.received[rank - 1];
   std::int64_t place = 0;
   for (std::int64_t expert = mine.begin; expert < mine.end; ++expert) {

@@ -112,7 +112,7 @@ Placements ExpertsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   return placements;
 }
 
-// Ranks have parts of each expert's width, and so of gradients.
+// If ranks have parts of each expert's width, the gradients of the input are partial.
 torch::Tensor ExpertsImpl::entering(const torch::Tensor& part) const {
   return group_ ? enter_split(part, *group_, style_.border) : part;
 }
@@ -124,7 +124,7 @@ torch::Tensor ExpertsImpl::leaving(const torch::Tensor& partial) const {
   return reduce_scatter_to_group(partial, *group_, shard->dim, partition_sizes(partial.size(shard->dim), *group_));
 }
 
-// It is added once: the first rank's counts.
+// The bias is added once, by the first rank.
 torch::Tensor ExpertsImpl::output_bias() const {
   if (!group_ || !down_proj_bias.defined()) return down_proj_bias;
   const torch::Tensor used =
@@ -167,7 +167,7 @@ torch::Tensor ExpertsImpl::computed(const torch::Tensor& rows, const torch::Tens
   return projected(wide, kDownStack, {down_proj, bias, input_is_first, encoding(kDownStack)}, counts);
 }
 
-// Rows by expert, and their weights if those multiply what experts read.
+// Rows by expert, multiplied by their weights if these apply to the experts' input.
 torch::Tensor ExpertsImpl::input_rows(const torch::Tensor& tokens, const torch::Tensor& weights,
                                       const Dispatch& dispatch) const {
   const torch::Tensor rows = rows_by_expert(tokens.reshape({-1, tokens.size(-1)}), dispatch);
@@ -223,7 +223,7 @@ torch::Tensor ExpertsImpl::combine(DispatchedExperts& dispatched, const torch::T
   return observed(*this, sums.view(dispatched.shape));
 }
 
-// The same with all tokens on every rank, where rows of other ranks' experts are zero.
+// The same with all tokens on every rank. The results of other ranks' experts are zero.
 torch::Tensor ExpertsImpl::by_gathering(const torch::Tensor& tokens, const Routing& routing) {
   dropped_ += routing.ids.numel();
   const torch::Tensor flat = tokens.reshape({-1, tokens.size(-1)});

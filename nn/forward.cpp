@@ -8,7 +8,7 @@ namespace gantry {
 namespace {
 
 thread_local const Forward* innermost = nullptr;
-// Draws outside of any forward. A plain loop has no value that could hold the count.
+// Number of draws outside of any forward. A custom training loop has no object that could hold it.
 thread_local std::uint64_t draws_outside = 0;
 
 }  // namespace

@@ -15,12 +15,13 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// [experts, in, out], whichever way the weight lies.
+// [experts, in, out], for both layouts of the weight.
 torch::Tensor matrices_of(const torch::Tensor& weight, bool input_is_first) {
   return input_is_first ? weight : weight.transpose(1, 2);
 }
 
-// input [rows, in] times the experts' matrices [in, out], plus the biases. `encoding`: of a weight that is records.
+// input [rows, in] times the experts' matrices [in, out], plus the biases. `encoding`: for a weight that
+// consists of records.
 torch::Tensor products(const torch::Tensor& input, const torch::Tensor& weight, bool input_is_first,
                        const torch::Tensor& bias, const ExpertRows& of, const std::optional<RowEncoding>& encoding) {
   if (!encoding) return rows_by_matrices(input, matrices_of(weight, input_is_first), bias, of);
@@ -47,7 +48,7 @@ std::optional<RowEncoding> saved_encoding(const SavedData& data) {
   return RowEncoding{static_cast<WeightCode>(numbers[0]), numbers[1], numbers[2], numbers[3]};
 }
 
-// What the rows' gradient makes of a gradient of the weight, or of the bias.
+// Adds to the gradient of the weight, or of the bias, from the gradient of the output rows.
 struct GroupedGradient {
   torch::Tensor rows, gradient;
   ExpertRows of;

@@ -1,4 +1,5 @@
-// Linear layers of experts: rows that are sorted by expert, each run of them by its expert's own weight.
+// Linear layers of experts. Rows are sorted by expert, and each run of rows is multiplied by the weight of
+// its expert.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,10 @@ struct GroupedWeight {
   std::optional<RowEncoding> encoding = {};  // for records, which are decoded for one expert at a time
 };
 
-// input [rows, in] -> [rows, out], where the first counts[0] rows are expert 0's, and so on. The gradients of leaves
-// are added straight into their .grad, as those of nn::Linear; an expert without rows adds nothing, and its weight has
-// a gradient all the same. `how`: absent, as choose_products has it; InternalError where that can't be.
+// input [rows, in] -> [rows, out], where the first counts[0] rows are expert 0's, and so on. Gradients of
+// leaves are added directly to their .grad, as in nn::Linear. An expert without rows adds nothing, but its
+// weight still has a gradient. `how`: absent: see choose_products(). Throws InternalError if `how` is not
+// possible.
 torch::Tensor grouped_linear(const torch::Tensor& input, const GroupedWeight& weight,
                              const std::vector<std::int64_t>& counts, std::optional<GroupedProducts> how = {});
 

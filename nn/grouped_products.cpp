@@ -7,9 +7,9 @@
 namespace gantry::nn {
 namespace {
 
-constexpr std::int64_t kAlignment = 16;  // of LibTorch's grouped product, in bytes
+constexpr std::int64_t kAlignment = 16;  // bytes, for LibTorch's grouped product
 
-// Calls `take` with each run of experts that all have rows: the first, and how many.
+// Calls `take` for each run of experts that all have rows, with the first expert and their number.
 template <class Take>
 void for_each_run(const std::vector<std::int64_t>& counts, const Take& take) {
   const auto experts = static_cast<std::int64_t>(counts.size());
@@ -71,7 +71,7 @@ torch::Tensor rows_by_matrices(const torch::Tensor& rows, const torch::Tensor& m
 void add_rows_by_rows(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b, const ExpertRows& of) {
   if (of.ends.defined() && a.size(0) > 0) {
     const torch::Tensor products = at::_grouped_mm(a.contiguous().t(), b.contiguous(), of.ends);
-    // What a kernel leaves in the product of no rows is not said.
+    // The product of no rows is unspecified, so experts without rows are left out.
     for_each_run(of.counts, [&](std::int64_t first, std::int64_t experts) {
       into.narrow(0, first, experts).add_(products.narrow(0, first, experts));
     });

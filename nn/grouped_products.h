@@ -1,5 +1,5 @@
-// Products of rows that are sorted by expert with their experts' matrices: the one place that decides whether
-// LibTorch's grouped product takes all experts at once, or one is taken after the other.
+// Products of rows, sorted by expert, with the matrices of their experts. Only this file chooses between
+// LibTorch's grouped product for all experts at once and one product for each expert.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,30 @@ namespace gantry::nn {
 
 enum class GroupedProducts { kByExpert, kAtOnce };
 
-// What such products are of: rows of `in` numbers, and of `out` after them.
+// The operands of such products: rows of `in` numbers, and of `out` numbers after the product.
 struct GroupedOperands {
   c10::DeviceType device = torch::kCPU;
   torch::ScalarType type = torch::kFloat;
   std::int64_t in = 1, out = 1;
-  bool aligned = true;  // both begin at multiples of 16 bytes, or are the CPU's
+  bool aligned = true;  // both begin at multiples of 16 bytes, or are on the CPU
 };
-// Of rows [rows, in] and matrices [experts, in, out].
+// `rows`: [rows, in]. `matrices`: [experts, in, out].
 GroupedOperands operands_of(const torch::Tensor& rows, const torch::Tensor& matrices);
-// Whether LibTorch's takes them: bfloat16, float16 and float32, in rows of whole 16 bytes and aligned.
+// Whether LibTorch's grouped product supports them: bfloat16, float16 or float32, aligned, in rows of a
+// multiple of 16 bytes.
 bool can_go_at_once(const GroupedOperands& operands);
-// At once where LibTorch has a kernel for it, which is bfloat16 on CUDA. Elsewhere its grouped product is a loop over
-// the experts too, which on a device waits for the host to read where they begin.
+// At once if LibTorch has a kernel for it: for bfloat16 on CUDA. Otherwise LibTorch's grouped product is a
+// loop over the experts too, and on a device it needs a device-to-host read of their offsets.
 GroupedProducts choose_products(const GroupedOperands& operands);
 
 // The first counts[0] rows are expert 0's, and so on.
 struct ExpertRows {
   std::vector<std::int64_t> counts;
-  torch::Tensor ends;  // int32 [experts], where each one's rows end, on their device; undefined: taken one by one
+  torch::Tensor ends;  // int32 [experts] on the device: the end of each expert's rows; undefined: one by one
 };
 ExpertRows expert_rows(std::vector<std::int64_t> counts, GroupedProducts how, torch::Device device);
 
-// Calls `take` with each expert that has rows, where they begin and how many there are.
+// Calls `take` for each expert that has rows, with the first row and the number of rows.
 template <class Take>
 void for_each_expert(const std::vector<std::int64_t>& counts, const Take& take) {
   std::int64_t begin = 0;
@@ -64,8 +65,8 @@ torch::Tensor rows_by_each_matrix(const torch::Tensor& rows, std::int64_t out, c
 // rows [rows, in], matrices [experts, in, out], biases [experts, out] or undefined -> [rows, out].
 torch::Tensor rows_by_matrices(const torch::Tensor& rows, const torch::Tensor& matrices, const torch::Tensor& biases,
                                const ExpertRows& of);
-// Adds to into[expert] the product of its rows of a, transposed, and of b: a [rows, m], b [rows, n], into [experts, m,
-// n], which may have a wider type. That of an expert without rows stays as it is.
+// Adds to into[expert] the product a^T b over the expert's rows: a [rows, m], b [rows, n], into
+// [experts, m, n], which may have a wider type. The matrix of an expert without rows does not change.
 void add_rows_by_rows(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b, const ExpertRows& of);
 
 }  // namespace gantry::nn

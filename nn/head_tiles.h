@@ -58,7 +58,8 @@ struct RowSums {
   // Returns the factors [rows of the tile] that bring sums relative to the former largest logits to the new ones.
   torch::Tensor add(const Range& rows, const torch::Tensor& logits, const torch::Tensor& columns, bool with_all);
 
-  // [rows]: the largest logit, the sum of exponentials less it, the label's logit (0 elsewhere), the sum of logits.
+  // [rows]: the largest logit, the sum of exponentials of logits minus it, the label's logit (0 elsewhere),
+  // the sum of logits.
   torch::Tensor largest, total, label, all;
 };
 

@@ -13,8 +13,8 @@ constexpr std::int64_t kStep = 64;  // tokens
 
 }  // namespace
 
-// What is kept moves to the front of the same memory where that has room for twice as much, so that a token is moved
-// once at most on average; else to the front of more memory.
+// The kept tokens are moved to the front of the same memory if that has space for twice as many. So a token
+// is moved at most once on average. Otherwise they are moved to the front of new memory.
 void KeyValueCache::make_room(const torch::Tensor& key, const torch::Tensor& value, std::int64_t window) {
   const std::int64_t added = key.size(2);
   if (end_ + added <= capacity()) return;
@@ -26,7 +26,7 @@ void KeyValueCache::make_room(const torch::Tensor& key, const torch::Tensor& val
   const auto moved = [&](const torch::Tensor& held, const torch::Tensor& like) {
     torch::Tensor full =
         fits ? held : torch::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
-    if (kept > 0) full.narrow(2, 0, kept).copy_(held.narrow(2, first_, kept));  // apart: 2 kept <= capacity
+    if (kept > 0) full.narrow(2, 0, kept).copy_(held.narrow(2, first_, kept));  // 2 kept <= capacity
     return full;
   };
   keys_ = moved(keys_, key);

@@ -1,7 +1,8 @@
-// Callbacks around each layer that run_layers runs: before and after its forward, and before and after its backward,
-// a recomputation's forward within it. Parameters of layers are gathered and released there. `layer` counts over all
-// lists. A backward tells on the thread that autograd runs it on; what it can't tell of, since the layer's input
-// requires no gradient, ends with the stage's backward.
+// Callbacks around each layer that run_layers() runs: before and after its forward, and before and after its
+// backward, which includes the forward of a recomputation. They gather and release the parameters of layers.
+// `layer` counts over all lists. Callbacks of a backward come on the thread on which autograd runs it. If the
+// input of a layer requires no gradient, there is no after_backward(): the backward of this layer ends with
+// the backward of the stage.
 #pragma once
 
 #include "gantry/tensors/tensor_dict.h"
@@ -15,9 +16,9 @@ class LayerWatch {
   virtual void after_forward(int layer) = 0;
   virtual void before_backward(int layer) = 0;
   virtual void after_backward(int layer) = 0;
-  // True if it splits the graph between the parts of layers. It is then called after each part, or after a layer that
-  // is recomputed whole, with the state there. What it gives takes the place of entries: the same numbers, of which the
-  // graph knows nothing.
+  // True if the watch splits the graph between the parts of layers. after_part() is then called with the
+  // state after each part, or after a layer that is recomputed as one piece. The tensors that it returns
+  // replace entries of the state: they have the same values, but are not connected to the graph.
   virtual bool splits() const { return false; }
   virtual TensorDict after_part(const TensorDict& /*state*/) { return {}; }
 };

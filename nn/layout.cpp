@@ -17,7 +17,7 @@ torch::Tensor gathered(const torch::Tensor& part, ProcessGroup& group, int dim) 
   return gather_from_group(part, group, dim, nn::shard_sizes(part.size(dim), group));
 }
 
-// Zero but for this rank's part.
+// The full tensor, which is zero outside of this rank's part.
 torch::Tensor embedded(const torch::Tensor& part, ProcessGroup& group, int dim) {
   const Sizes sizes = nn::shard_sizes(part.size(dim), group);
   std::vector<torch::Tensor> pieces;
@@ -33,7 +33,7 @@ torch::Tensor from_replicate(const torch::Tensor& tensor, ProcessGroup& group, c
   if (const auto* shard = std::get_if<Shard>(&to))
     return split_to_group(tensor, group, shard->dim, nn::partition_sizes(tensor.size(shard->dim), group));
   if (std::holds_alternative<Replicate>(to)) return tensor;
-  return group.rank() == 0 ? tensor * 1 : tensor - tensor.detach();  // rank 0's counts; every rank's gradient is whole
+  return group.rank() == 0 ? tensor * 1 : tensor - tensor.detach();  // only rank 0's values count
 }
 
 torch::Tensor from_partial(const torch::Tensor& tensor, ProcessGroup& group, const Layout& to) {

@@ -117,7 +117,8 @@ LinearInput LinearImpl::input_layout() const {
   return {.group = group_, .gather_dim = shard ? std::optional(shard->dim) : std::nullopt};
 }
 
-// A bias outside the split region of a sequence-parallel layer sees this rank's tokens alone.
+// Outside of the tensor-parallel region of a sequence-parallel layer, a bias is added to this rank's tokens
+// only, so its gradient is partial.
 torch::Tensor LinearImpl::used_bias() const {
   if (!bias.defined() || !style_) return bias;
   if (const auto* row = std::get_if<Row>(&*style_))
@@ -142,7 +143,7 @@ LinearWeight LinearImpl::used_weight() const {
   return {used, used_bias(), encoding_};
 }
 
-// Full factors next to a sharded one have partial gradients.
+// If the other factor is sharded, the gradient of a full factor is partial.
 torch::Tensor LinearImpl::used_lora_a() const {
   const auto* column = style_ ? std::get_if<Column>(&*style_) : nullptr;
   const auto* sequence = style_ ? std::get_if<SequenceParallel>(&*style_) : nullptr;
@@ -174,7 +175,7 @@ bool LinearImpl::has_factors() const {
 LinearImpl::Factors LinearImpl::factors(const torch::Tensor& input) {
   Factors factors{{entered(input)}, {weight}, bias};
   if (!has_adapter()) return factors;
-  // Without dropout, A reads what the weight reads.
+  // Without dropout, A has the same input as the weight.
   const torch::Tensor narrow = drops_input_of_adapter()
                                    ? linear(adapter_dropout_(input), {{used_lora_a(), {}}}, input_layout()).front()
                                    : linear(factors.inputs.front(), {{used_lora_a(), {}}}, {}).front();
@@ -194,8 +195,8 @@ torch::Tensor LinearImpl::entered(const torch::Tensor& input) const {
 
 bool LinearImpl::drops_input_of_adapter() const { return adapter_dropout_ && is_training(); }
 
-// The weight, and A or the trained tokens where they read the same as the weight does. The bias of a row-split layer
-// comes after the sum, and that of a layer with magnitudes after them.
+// The weight, and A or the trained tokens if they have the same input as the weight. The bias of a row-split
+// layer is added after the reduction, and the bias of a layer with magnitudes after these.
 std::vector<LinearWeight> LinearImpl::readers_of_input() const {
   std::vector<LinearWeight> readers = {is_row_split() ? LinearWeight{weight, {}, encoding_} : used_weight()};
   if (lora_magnitude.defined()) readers.front().bias = torch::Tensor();
@@ -207,7 +208,7 @@ std::vector<LinearWeight> LinearImpl::readers_of_input() const {
   return readers;
 }
 
-// `outputs`: of readers_of_input().
+// `outputs`: the outputs of readers_of_input().
 torch::Tensor LinearImpl::with_adapter(const torch::Tensor* outputs, const torch::Tensor& input) {
   if (trained_tokens_) return with_tokens(outputs);
   if (!has_adapter()) return outputs[0];
@@ -228,7 +229,8 @@ torch::Tensor LinearImpl::with_tokens(const torch::Tensor* outputs) const {
   return outputs[0].index_copy(-1, columns, replaced);
 }
 
-// PEFT leaves the base's own output without dropout, and takes all changes of it from the dropped input.
+// As in PEFT, the base output is computed without dropout, and all changes of it from the input after
+// dropout.
 torch::Tensor LinearImpl::with_magnitudes(const torch::Tensor* outputs, const torch::Tensor& input) {
   const bool drops = drops_input_of_adapter();
   std::vector<torch::Tensor> of_dropped;
@@ -306,8 +308,8 @@ std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vecto
   return outputs;
 }
 
-// Ranks' columns come rank by rank; a fused projection's segments are put back in their order, each unit from the first
-// rank that has it.
+// The gathered columns are in rank order. The segments of a fused projection are put back in their order,
+// with each unit from the first rank that has it.
 torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {
   const torch::Tensor gathered = gather_from_group(output, *group_, -1, sizes_along(weight_placement_, *group_));
   if (weight_placement_.segments.size() == 1 && !weight_placement_.overlaps()) return gathered;
@@ -342,7 +344,7 @@ Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (encoding_ && weight_placement_.dim == 1)
     encoding_ = row_encoding(encoding_->code, options.in_features(), weight_placement_.ranges(group_->rank()));
   if (has_adapter()) {
-    // The rank is never sharded. A stage without the layer has released the factors.
+    // The adapter's rank dimension is never sharded. A stage without the layer has released the factors.
     Placements adapter = split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, axes.axes());
     if (!lora_magnitude.defined()) adapter.erase(kAdapterMagnitude);
     placements.merge(adapter);
@@ -354,7 +356,7 @@ Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   return placements;
 }
 
-// By what of the input A reads.
+// Shards the dropout in the same way as the input of A.
 void LinearImpl::shard_dropout(const ShardStyle& style, const ShardAxes& axes) {
   if (const auto* column = std::get_if<Column>(&style)) {
     if (const Shard* shard = sharded(column->input)) adapter_dropout_->shard(SequenceParallel{.dim = shard->dim}, axes);

@@ -22,7 +22,7 @@ constexpr std::int64_t kNotGathered = -1;
 constexpr std::size_t kBeforeWeights = 6;  // arguments of LinearFunction before the weights
 using OptionalTensor = std::optional<torch::Tensor>;
 
-// The input's gradient on its way back: summed or reduce-scattered over the group, or as it is.
+// The gradient of the input: summed or reduce-scattered over the group, or unchanged without a group.
 class InputGradient {
  public:
   InputGradient(torch::Tensor gradient, ProcessGroup* group, std::int64_t gather_dim, const Sizes& sizes)
@@ -45,10 +45,11 @@ class InputGradient {
   bool scattered_;
 };
 
-// The weights that read one input, as LinearFunction is given them: undefined after the last one.
+// The weights and biases that read one input, as arguments of LinearFunction. Elements after the last weight
+// are empty.
 using Readers = std::array<std::pair<OptionalTensor, OptionalTensor>, kMostWeights>;
 
-// The encoding of those weights that are records, as saved for the backward pass.
+// The code of a call in which no weight consists of records.
 constexpr std::int64_t kNoCode = -1;
 
 torch::Tensor values_to_multiply(const torch::Tensor& weight, const torch::Tensor& rows, std::int64_t code,
@@ -72,8 +73,8 @@ torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight,
   return outputs;
 }
 
-// sum + gradient weight, where an undefined sum is 0. The largest part comes last: in half precisions the sum of parts
-// is rounded each time.
+// sum + gradient weight; an undefined sum is 0. The largest part comes last, because in half precisions the
+// sum is rounded after each part.
 torch::Tensor with_input_gradient(torch::Tensor sum, const torch::Tensor& gradient, const torch::Tensor& weight) {
   const std::vector<Range> parts = product_parts(weight.size(0), gradient.options());
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
@@ -83,7 +84,7 @@ torch::Tensor with_input_gradient(torch::Tensor sum, const torch::Tensor& gradie
   return sum;
 }
 
-// What each reader makes of the gathered input, and that.
+// The gathered input, and the output of each reader.
 struct Gathered {
   torch::Tensor full;
   variable_list outputs;

@@ -1,4 +1,5 @@
-// The arithmetic of linear layers, split or not: one function, so that every layout adds in the same order.
+// The arithmetic of linear layers, sharded or not. One function computes all of them, so that every layout
+// adds in the same order.
 #pragma once
 
 #include <optional>
@@ -11,8 +12,9 @@
 
 namespace gantry::nn {
 
-// How an input reaches the weights. Without a group: as it is. With one: its gradient is summed over the group; and
-// where gather_dim is given, the input is this rank's part along it, is gathered, and gets its part of that sum.
+// The communication of an input. Without a group there is none. With a group, the gradient of the input is
+// summed over it. With gather_dim, the input is this rank's part along this dim: the forward gathers it, and
+// its gradient is this rank's part of the sum.
 struct LinearInput {
   ProcessGroup* group = nullptr;
   std::optional<int> gather_dim;
@@ -24,18 +26,19 @@ struct LinearWeight {
   std::optional<RowEncoding> encoding = {};  // for records; the same one for all weights of a call
 };
 
-// The most weights of one call: query, key and value with an adapter each.
+// The maximum number of weights of one call: query, key and value with an adapter each.
 inline constexpr std::size_t kMostWeights = 6;
 
-// x W^T + b for one to six weights that read the same input [..., in]: one gather forward, one sum backward. Where the
-// forward sends in pieces (nn/row_pieces.h) a piece is gathered while the one before is computed. The backward starts
-// the input gradient's collective before it computes the weights' gradients and waits after them; it adds gradients of
-// leaves straight into their .grad (no temporary of the weight's size), and returns those of weights that were computed
-// from others.
+// x W^T + b for one to six weights that read the same input [..., in], with one gather in the forward and one
+// reduction in the backward. If the forward sends in pieces (nn/row_pieces.h), a piece is gathered while the
+// previous one is computed. The backward starts the collective of the input gradient, computes the weight
+// gradients, and then waits. Gradients of leaves are added directly to their .grad, without a temporary of
+// the weight's size. Gradients of weights that were computed from other tensors are returned.
 std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
                                   const LinearInput& how);
 
-// The gradient of a weight by which `rows` [n, in] were multiplied, as give_gradient(); `gradient` [n, out].
+// The gradient of a weight by which `rows` [n, in] were multiplied, see give_gradient(). `gradient`:
+// [n, out], of the result.
 torch::Tensor give_product_gradient(const torch::Tensor& weight, WeightGradientStore* store,
                                     const torch::Tensor& gradient, const torch::Tensor& rows);
 

@@ -10,7 +10,7 @@ using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 struct SummedOverlaps : torch::autograd::Function<SummedOverlaps> {
-  // `placement` is the module's, which outlives the graph as its group does.
+  // `placement` belongs to the module. The module and its group outlive the graph.
   static Variable forward(AutogradContext* context, const Variable& local, const ShardSpec* placement,
                           ProcessGroup* group) {
     context->saved_data["placement"] = reinterpret_cast<std::int64_t>(placement);

@@ -1,4 +1,4 @@
-// Gradients of elements that several ranks of a group hold, because they share a key head.
+// Gradients of elements that several ranks of a group hold, because they share a KV head.
 #pragma once
 
 #include "gantry/comm/process_group.h"
@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-// `local` is this rank's ranges of a tensor along placement.dim; elements that several ranks hold get the sum of
-// theirs, the same bits on each. Collective over the group.
+// `local`: this rank's ranges of a tensor along placement.dim. Replaces each element that several ranks hold
+// by the sum over these ranks, which is bitwise identical on all of them. Collective over the group.
 void sum_overlaps(torch::Tensor& local, const ShardSpec& placement, ProcessGroup& group);
 
 // Forward: identity. Backward: sum_overlaps. `placement` and `group` outlive the graph. Collective in the backward.

@@ -15,16 +15,16 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// What the second forward needs, held by the graph until its backward.
+// The state of the second forward. The graph holds it until its backward.
 struct Second : torch::CustomClassHolder {
   RecomputedAll part;
-  Forward forward;        // what the first one knew
-  variable_list outputs;  // of the first forward, where that has run before there was a node
+  Forward forward;        // the state of the first forward
+  variable_list outputs;  // results of the first forward if it ran before the node was created
 
   variable_list first_forward(const variable_list& inputs, std::vector<std::string>& losses) const {
     return run(inputs, forward, losses);
   }
-  // Nobody listens to it, and its losses are the first one's.
+  // It reports nothing, and its losses are not added: the first forward has done both.
   variable_list second_forward(const variable_list& inputs) const {
     const torch::AutoGradMode record(true);
     Forward known = forward;
@@ -37,7 +37,8 @@ struct Second : torch::CustomClassHolder {
   }
 
  private:
-  // The part's outputs, and behind them the losses that it adds, whose names are appended.
+  // Returns the part's outputs, followed by the losses that it adds. Appends the names of the losses to
+  // `names`.
   variable_list run(const variable_list& inputs, Forward known, std::vector<std::string>& names) const {
     TensorDict losses;
     known.losses = &losses;
@@ -52,14 +53,14 @@ struct Second : torch::CustomClassHolder {
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
-  // `anchor` stands for the part's parameters where no input requires a gradient.
+  // `anchor` requires a gradient in place of the part's parameters if no input does.
   static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<Second>& second,
                                std::vector<std::string>* losses, const std::optional<torch::Tensor>& anchor,
                                at::TensorList inputs) {
     context->saved_data["second"] = c10::IValue::make_capsule(second);
     context->save_for_backward(inputs.vec());
     if (anchor) return std::move(second->outputs);
-    return second->first_forward(inputs.vec(), *losses);  // forwards of functions record nothing
+    return second->first_forward(inputs.vec(), *losses);  // no graph is recorded within a Function
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -78,7 +79,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
       seeds.push_back(gradients[i]);
     }
     if (!roots.empty()) torch::autograd::backward(roots, seeds);
-    variable_list results(3);  // of `second`, `losses` and `anchor`
+    variable_list results(3);  // none for `second`, `losses` and `anchor`
     for (const auto& input : inputs) results.push_back(input.requires_grad() ? input.grad() : torch::Tensor());
     return results;
   }
@@ -89,7 +90,7 @@ bool any_requires_grad(const variable_list& tensors) {
                      [](const torch::Tensor& tensor) { return tensor.requires_grad(); });
 }
 
-// `part` as a function of the defined ones of its inputs alone: autograd takes no others.
+// `part` as a function of its defined inputs only, because autograd accepts no undefined ones.
 RecomputedAll of_defined(const RecomputedAll& part, const variable_list& inputs) {
   std::vector<bool> is_defined;
   for (const auto& input : inputs) is_defined.push_back(input.defined());
@@ -118,7 +119,7 @@ std::vector<torch::Tensor> recompute_all(const RecomputedAll& part, const std::v
   std::optional<torch::Tensor> anchor;
   variable_list outputs;
   bool is_trained = any_requires_grad(defined);
-  if (!is_trained) {  // autograd can't see whether parameters are
+  if (!is_trained) {  // the part's parameters may be trained, which only its outputs show
     outputs = second->first_forward(defined, losses);
     is_trained = any_requires_grad(outputs);
     if (is_trained) anchor = torch::empty({0}).requires_grad_();

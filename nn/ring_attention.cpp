@@ -15,15 +15,16 @@ using torch::autograd::variable_list;
 // Messages of a ring: keys and values in one tensor, and their gradients in another.
 enum Entry { kValues = 0, kGradients = 1 };
 
-// The ring of the ranks that share a sequence, as one of them sees it.
+// The ring of the ranks that share a sequence, seen from this rank.
 class Ring {
  public:
   explicit Ring(const SequencePart& part) : group_(*part.group), sizes_(part.keys().shard.sizes()) {}
   int size() const { return group_.size(); }
-  // Whose keys and values are here in a step.
+  // The rank whose keys and values are on this rank in a step.
   int from(int step) const { return (group_.rank() - step + size()) % size(); }
   void send(const torch::Tensor& tensor, Entry entry) { group_.hand_over(tensor, next(), tag(entry)); }
-  // What the rank before sends, of that rank's tokens: as `like` but for their number.
+  // Receives tokens of rank `of` from the previous rank. The shape is that of `like`, except for the number
+  // of tokens.
   Work receive(const torch::Tensor& like, int of, Entry entry) {
     std::vector<std::int64_t> shape = like.sizes().vec();
     shape[2] = sizes_[of];
@@ -37,7 +38,8 @@ class Ring {
   Sizes sizes_;
 };
 
-// Calls `use(step, keys and values)` for each rank's, the own ones first, and has the next ones travel meanwhile.
+// Calls `use(step, keys and values)` for each rank's, beginning with `own`. The next ones are in flight
+// meanwhile.
 template <class Use>
 void for_each_block(Ring& ring, const torch::Tensor& own, Use use) {
   torch::Tensor here = own;
@@ -57,7 +59,7 @@ AttentionBlock block_of(const torch::Tensor& query, const torch::Tensor& both, s
   return {query, both.narrow(3, 0, key_size), both.narrow(3, key_size, both.size(3) - key_size), from};
 }
 
-// A sink takes its part of each softmax, once behind all blocks.
+// Adds the sinks to each softmax, once after all blocks.
 void add_sinks(AttentionSums& sums, const torch::Tensor& sinks) {
   const torch::Tensor extra = sinks.to(sums.lse.scalar_type()).view({1, -1, 1});
   const torch::Tensor all = at::logaddexp(sums.lse, extra);
@@ -72,7 +74,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const torch::Tensor sinks = given_sinks.value_or(torch::Tensor());
     Ring ring(*rules->options.sequence);
     const std::int64_t size = key.size(3);
-    // Contiguous: kernels read it in every step, and it travels as it lies.
+    // Contiguous, because kernels read it in every step, and it is sent without a copy.
     const torch::Tensor own = torch::cat({key, value}, 3);
     AttentionSums sums = empty_sums(query, value.size(3));
     for_each_block(ring, own, [&](int step, const torch::Tensor& both) {
@@ -103,7 +105,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
           block_gradients(sums, given, block_of(query, both, size, ring.from(step)), *rules, of_bias);
       of_query = step == 0 ? made.query : of_query + made.query;
       of_both = torch::cat({made.key, made.value}, 3);
-      // The rank before has handed on what it and those before it have added for this block.
+      // The previous rank sends the sum over the ranks that have computed this block so far.
       if (step > 0) {
         const torch::Tensor before = ring.receive(of_both, ring.from(step), kGradients).result();
         of_both = before + of_both;
@@ -144,7 +146,8 @@ torch::Tensor ring_attention(const torch::Tensor& query, const torch::Tensor& ke
                                                        .drop = drops ? dropout.p() : 0,
                                                        .dropout_name = dropout.global_name(),
                                                        .random = drops ? random_context() : RandomContext()});
-  if (options.bias.defined()) rules->options.bias = options.bias.detach();  // what a backward keeps holds no graph
+  // The backward keeps the bias, so it must not have a graph.
+  if (options.bias.defined()) rules->options.bias = options.bias.detach();
   const auto given = [](const torch::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };

@@ -19,7 +19,7 @@ kernels::PairOrder order_of(bool paired) {
   return paired ? kernels::PairOrder::kAdjacent : kernels::PairOrder::kHalves;
 }
 
-// The gradient of a rotation is the rotation back, so nothing of the input is kept.
+// The gradient of a rotation is the inverse rotation, so the input is not kept.
 struct RotationFunction : torch::autograd::Function<RotationFunction> {
   static Variable forward(AutogradContext* context, const Variable& heads, const torch::Tensor& cosine,
                           const torch::Tensor& sine, bool paired) {
@@ -51,7 +51,7 @@ torch::Tensor llama3_frequencies(const RotaryOptions& options) {
   return torch::where(long_waves, plain / options.factor, torch::where(short_waves, plain, between));
 }
 
-// The pair of features that turns so often in the original positions.
+// The index of the pair of features that makes `times` full turns over the original positions.
 double pair_rotation(double times, const RotaryOptions& options) {
   const auto original = static_cast<double>(options.original_positions);
   return static_cast<double>(options.rotated) * std::log(original / (times * 2 * std::numbers::pi)) /
@@ -74,7 +74,7 @@ torch::Tensor yarn_frequencies(const RotaryOptions& options) {
   return plain / options.factor * (1 - stays) + plain * stays;
 }
 
-// Of texts that grow beyond what the model was trained on, the base grows too.
+// For texts longer than the model was trained on, the base grows with the length.
 torch::Tensor dynamic_frequencies(const RotaryOptions& options, std::int64_t length) {
   const auto longest = static_cast<double>(options.original_positions);
   const auto rotated = static_cast<double>(options.rotated);
@@ -150,7 +150,8 @@ torch::Tensor Rotary::sine_of(const torch::Tensor& angles, torch::ScalarType typ
 
 void Rotary::prepare(const torch::Tensor& like, std::int64_t length) {
   const std::int64_t tokens = like.size(2), kind = kind_of(length);
-  // Shorter texts take the first rows, so that an evaluation of theirs makes no table that training has to make again.
+  // Shorter texts use the first rows of the table. So an evaluation of short texts does not replace the table
+  // of the training.
   if (cosine_.defined() && cosine_.size(0) >= tokens && table_kind_ == kind &&
       cosine_.scalar_type() == like.scalar_type() && cosine_.device() == like.device())
     return;

@@ -88,7 +88,7 @@ torch::Tensor RouterImpl::used_parameter(const torch::Tensor& parameter) const {
   return summed_over_ && parameter.defined() ? copy_to_group(parameter, *summed_over_) : parameter;
 }
 
-// Its steps are small beside what lower precisions tell apart.
+// The update steps of this bias are small compared with the resolution of lower precisions.
 bool RouterImpl::keeps_float32(const std::string& parameter) const { return parameter == kCorrection; }
 
 torch::Tensor RouterImpl::largest(const torch::Tensor& scores, std::int64_t count) {
@@ -97,11 +97,11 @@ torch::Tensor RouterImpl::largest(const torch::Tensor& scores, std::int64_t coun
 
 torch::Tensor RouterImpl::change_of_correction(const torch::Tensor& counts, double rate) const {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor missing = counts.sum() - counts * options.experts;  // in integers: no rounding decides
+  const torch::Tensor missing = counts.sum() - counts * options.experts;  // integers are not rounded
   return torch::sign(missing).to(correction.scalar_type()) * rate;
 }
 
-// The experts of the tokens, by scores [..., experts].
+// Chooses the experts of the tokens by scores [..., experts].
 torch::Tensor RouterImpl::chosen(const torch::Tensor& scores) const {
   const torch::NoGradGuard no_grad;
   torch::Tensor by = scores;

@@ -10,7 +10,8 @@
 namespace gantry::nn {
 namespace {
 
-// Which of the router's tokens are no padding, [..., 1] beside its logits; undefined: all.
+// Whether each of the router's tokens counts (is not padding): [..., 1], like its logits; undefined: all
+// count.
 torch::Tensor counted_tokens(const torch::Tensor& logits) {
   const auto& stage = forward_now().stage;
   if (!stage) return {};
@@ -36,7 +37,7 @@ torch::Tensor chosen_of(const torch::Tensor& ids, const torch::Tensor& counted, 
   return over_counted(none.scatter(-1, ids, 1), counted);
 }
 
-// Over all ranks that have parts of the tokens' sequences.
+// The sum over all ranks that have parts of the tokens' sequences.
 torch::Tensor summed_over_sequence(torch::Tensor counts) {
   const auto& stage = forward_now().stage;
   if (!stage) return counts;
@@ -61,7 +62,7 @@ void add_balancing_loss(const RouterImpl& router, const RouterBalance& how, cons
   if (options.scores == RouterOptions::Scores::kSoftmaxOfUsed) probabilities = routing.logits.softmax(-1);
   if (options.scores == RouterOptions::Scores::kSigmoid)
     probabilities = scores / (scores.sum(-1, /*keepdim=*/true) + 1e-20);
-  // Those that the scores alone would choose.
+  // The experts that the scores alone would choose.
   const bool is_plain = !router.correction.defined() && options.used_groups == options.groups;
   const torch::Tensor ids = is_plain ? routing.ids : RouterImpl::largest(scores.detach(), options.used);
   torch::Tensor choices = chosen_of(ids, counted, routing.logits);

@@ -37,8 +37,9 @@ RowLabels row_labels(const torch::Tensor& labels, std::int64_t rows, const LossT
 torch::Tensor label_columns(const torch::Tensor& labels, const torch::Tensor& counted, std::int64_t first,
                             std::int64_t width);
 
-// `sums` [3, rows], over the columns of all ranks, of logits less the row's `largest` one: the sum of exponentials, the
-// label's logit, and with smoothing the sum of logits.
+// `sums` [3, rows], over the columns of all ranks, from the differences between logits and the row's
+// `largest` one: the sum of their exponentials, the label's difference, and with smoothing the sum of the
+// differences.
 struct RowLosses {
   torch::Tensor losses;  // [rows]; 0 for rows that do not count
   torch::Tensor weight;  // [rows], factor of the probabilities in the gradient; undefined: 1

@@ -1,4 +1,4 @@
-// Rows in pieces, so that one piece travels between ranks while another one is computed.
+// Divides rows into pieces, so that one piece is in flight between ranks while another one is computed.
 #pragma once
 
 #include <optional>
@@ -10,26 +10,28 @@
 
 namespace gantry::nn {
 
-// Whether the forward that runs on this thread wants a split layer's message in pieces (Forward::tensor_pieces), and it
-// can come so: between ranks, and not along the last dim of `tensor`, whose entries are no rows. `dim`: along which it
-// is gathered or scattered; absent: it is summed.
+// Whether the message of a split layer is sent in pieces. The forward on this thread must require it
+// (Forward::tensor_pieces), the group must have several ranks, and `dim` must not be the last dim of
+// `tensor`, along which there are no rows. `dim`: the dim along which the tensor is gathered or scattered;
+// absent: it is summed.
 bool goes_in_pieces(const torch::Tensor& tensor, std::optional<int> dim, const ProcessGroup& group);
 
-// A dim of which ranks hold parts, in pieces: each has something of every rank's part, in rank order.
+// Divides a dim of which ranks hold parts into pieces. Each piece has elements of every rank's part, in rank
+// order.
 class RowChunks {
  public:
-  // `sizes`: of the ranks' parts. As many pieces as asked for, or as the longest part has entries where those are
-  // fewer.
+  // `sizes`: the sizes of the ranks' parts. There are `pieces` pieces, or fewer if the longest part has fewer
+  // entries.
   RowChunks(Sizes sizes, std::int64_t dim, int pieces);
 
   int count() const { return count_; }
   std::int64_t dim() const { return dim_; }
-  Sizes sizes(int piece) const;  // of each rank's part of it
+  Sizes sizes(int piece) const;  // the size of each rank's part of the piece
 
-  // A piece of the full tensor, or of a rank's part of it; with the dim first, contiguous.
+  // A piece of the full tensor, or of a rank's part of it: contiguous, with the dim in front.
   torch::Tensor of_full(const torch::Tensor& full, int piece) const;
   torch::Tensor of_part(const torch::Tensor& part, int rank, int piece) const;
-  // Writes such a piece to its place.
+  // Write such a piece to its place.
   void place_in_full(const torch::Tensor& full, int piece, const torch::Tensor& values) const;
   void place_in_part(const torch::Tensor& part, int rank, int piece, const torch::Tensor& values) const;
 
@@ -41,16 +43,17 @@ class RowChunks {
   int count_;
 };
 
-// The ranks' parts of a tensor on their way to all of them, piece by piece.
+// An all-gather of the ranks' parts of a tensor, piece by piece.
 class ArrivingPieces {
  public:
-  // Starts all of them. Collective over the group.
+  // Starts all pieces. Collective over the group.
   ArrivingPieces(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, const Sizes& sizes, int pieces);
 
   const RowChunks& chunks() const { return chunks_; }
-  // Waits for a piece, places it in full(), and gives it, with the dim first. Once each.
+  // Waits for a piece, writes it to full(), and returns it with the dim in front. Call it once for each
+  // piece.
   torch::Tensor take(int piece);
-  // Whole after the last one was taken.
+  // Complete after the last piece was taken.
   const torch::Tensor& full() const { return full_; }
 
  private:

@@ -24,7 +24,7 @@ torch::Tensor joined(const torch::Tensor& hidden, const SequencePart& part) {
       1, torch::tensor(part.shard.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
 }
 
-// In every layout the first rank has it, before its others.
+// In every layout, it is the first token of the first rank.
 torch::Tensor first_token(const torch::Tensor& hidden, const SequencePart& part) {
   Sizes sizes(part.group->size(), 0);
   sizes.front() = 1;
@@ -58,7 +58,7 @@ torch::Tensor positions_in(const torch::Tensor& documents) {
 torch::Tensor run_by_run(const torch::Tensor& like, std::int64_t dim, const SequencePart& part, std::int64_t begin,
                          const std::function<torch::Tensor(const torch::Tensor& piece, std::int64_t place)>& make) {
   std::vector<torch::Tensor> made;
-  std::int64_t done = 0;  // of `like`
+  std::int64_t done = 0;  // tokens of `like`
   for (const Range& run : runs_within(part.runs(), {begin, begin + like.size(dim)})) {
     made.push_back(make(like.narrow(dim, done, run.size()), run.begin));
     done += run.size();

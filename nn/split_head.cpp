@@ -15,7 +15,8 @@ Range words_of(const Linear& head) {
   return shard.sharded() ? shard.ranges(head->group()->rank()).front() : Range{0, head->options.out_features()};
 }
 
-// Largest logits, and what follows from them; a rank without a word that counts adds nothing to any of the sums.
+// The largest logits, and the sums relative to them. A rank without words that count adds nothing to the
+// sums.
 torch::Tensor statistics_of(const HeadShare& share, bool with_all) {
   const torch::Tensor largest = kernels::row_maximum(share.logits, share.width);
   torch::Tensor all = torch::zeros({kHeadStatistics, largest.size(0)}, largest.options());
@@ -28,13 +29,13 @@ torch::Tensor statistics_of(const HeadShare& share, bool with_all) {
   return all;
 }
 
-// By the logits before scale and cap.
+// Converts the gradient of the logits to the gradient of the output before scale and soft cap.
 torch::Tensor through_cap(torch::Tensor gradient, const torch::Tensor& logits, const LogitForm& form) {
   if (form.soft_cap > 0) gradient = gradient * (1 - (logits / form.soft_cap).square());
   return form.scale == 1 ? gradient : gradient * form.scale;
 }
 
-// The products of algorithm 2, and the sum of exponentials without the label's: all of this rank's words alone.
+// The products of algorithm 2, and the sum of exponentials without the label's, over this rank's words only.
 void begin_input_gradient(HeadShare& share, const Linear& head, const SplitHeadOptions& options) {
   const torch::Tensor largest = share.statistics[0].unsqueeze(1);
   const auto zeros = [&] { return torch::zeros(share.input.sizes(), largest.options()); };
@@ -52,13 +53,13 @@ void begin_input_gradient(HeadShare& share, const Linear& head, const SplitHeadO
     add_product(share.by_slopes, through_cap(torch::ones_like(logits), logits, options.form), rows);
 }
 
-// 1, or with z-loss what the probabilities are multiplied by in gradients.
+// The factor of the probabilities in gradients with z-loss. Undefined without it, when the factor is 1.
 torch::Tensor weight_of(const HeadTotals& totals, const CrossEntropyOptions& options) {
   if (options.z_loss == 0) return {};
   return 1 + 2 * options.z_loss * (totals.total.log() + totals.largest);
 }
 
-// Tiles are computed in the type of the sums too.
+// Tiles are also computed in the type of the sums, so the limit applies to the larger type.
 std::int64_t tile_elements(const torch::Tensor& input, const SplitHeadOptions& options) {
   const auto bytes_of_sum = static_cast<std::int64_t>(c10::elementSize(kernels::sum_type(input)));
   return options.limit / std::max<std::int64_t>(input.element_size(), bytes_of_sum);
@@ -68,8 +69,8 @@ HeadFactors factors_of(const Linear& head, const HeadShare& share, const SplitHe
   return {{share.input, {}}, {head->weight, {}}, head->bias, options.form};
 }
 
-// The same as statistics_of() and begin_input_gradient(), tile by tile. The sums of earlier tiles are brought to the
-// largest logits that are known so far.
+// The same as statistics_of() and begin_input_gradient(), tile by tile. The sums of earlier tiles are
+// rescaled to the largest logits so far.
 void add_tile(HeadShare& share, RowSums& sums, const HeadFactors& factors, const Range& rows, const Range& tile,
               bool with_all, const torch::Tensor& others) {
   torch::Tensor logits = factors.logits(rows, tile);
@@ -107,7 +108,7 @@ void forward_in_tiles(HeadShare& share, const Linear& head, const SplitHeadOptio
       {sums.largest, sums.total, sums.label, sums.all, others.defined() ? others : torch::zeros_like(sums.all)});
 }
 
-// Calls `use` with the gradient of the head's output, in one piece or in tiles, and with the rows and the words of it.
+// Calls `use` with the gradient of the head's output, in one piece or in tiles, and with its rows and words.
 template <class Use>
 void for_each_gradient(const Linear& head, const HeadShare& share, const HeadTotals& totals, double seed,
                        const SplitHeadOptions& options, const Use& use) {
@@ -194,7 +195,8 @@ torch::Tensor head_input_part(const Linear& head, HeadShare& share, const HeadTo
   const double smoothing = options.loss.label_smoothing;
   const torch::Tensor weight = weight_of(totals, options.loss), own = share.columns >= 0;
   torch::Tensor of_sum = (share.statistics[0] - totals.largest).exp() / totals.total;
-  // The label's probability less 1: of all others, so that it is exact where the label is near certain.
+  // The label's probability minus 1. It is computed from the other words, so that it is exact for an almost
+  // certain label.
   torch::Tensor of_label = smoothing - totals.others / totals.total;
   if (weight.defined()) {
     of_sum = of_sum * weight;
@@ -211,7 +213,7 @@ torch::Tensor head_input_part(const Linear& head, HeadShare& share, const HeadTo
   }
   if (smoothing > 0)
     part.sub_(std::exchange(share.by_slopes, {}), smoothing / static_cast<double>(counted_words(head, options.loss)));
-  // Rows that are ignored may hold anything.
+  // Ignored rows can contain any values.
   return part.mul_(seed).masked_fill_(~share.counted.unsqueeze(1), 0).to(head->weight.scalar_type());
 }
 

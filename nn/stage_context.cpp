@@ -62,7 +62,7 @@ bool StageContext::ends(int list) const {
 
 namespace {
 
-// The part of the list of layers whose tokens' entries have that prefix.
+// The part of the list of layers whose token entries have this prefix.
 std::shared_ptr<const nn::SequencePart> stream_of(const std::shared_ptr<const nn::SequencePart>& part,
                                                   const std::string& prefix) {
   if (part)
@@ -114,7 +114,7 @@ void update(TensorDict& state, const TensorDict& changed) {
   }
 }
 
-// Where the graph ends, what comes behind reads other tensors.
+// Splits the graph if the watch does so. The following parts then read the tensors that the watch returns.
 void split_graph(LayerWatch* watch, TensorDict& state, TensorDict& changed) {
   if (!watch || !watch->splits()) return;
   for (const auto& [name, tensor] : watch->after_part(state)) {
@@ -123,7 +123,7 @@ void split_graph(LayerWatch* watch, TensorDict& state, TensorDict& changed) {
   }
 }
 
-// The changes of `parts` to the state. `watch`: called between them, may be null.
+// Runs `parts` and returns their changes to the state. `watch`: called after each part; may be null.
 TensorDict run_parts(const LayerParts& parts, TensorDict state, LayerWatch* watch = nullptr) {
   TensorDict changed;
   ForwardReport* report = forward_now().report;
@@ -137,7 +137,7 @@ TensorDict run_parts(const LayerParts& parts, TensorDict state, LayerWatch* watc
   return changed;
 }
 
-// run_parts, without keeping what lies between.
+// run_parts() without keeping the intermediate tensors.
 TensorDict recomputed_parts(const LayerParts& parts, const TensorDict& state,
                             std::shared_ptr<const StageContext> stage) {
   std::vector<std::string> names;
@@ -150,7 +150,7 @@ TensorDict recomputed_parts(const LayerParts& parts, const TensorDict& state,
     std::vector<std::string> kept, dropped;
   };
   const auto changed = std::make_shared<Changed>();
-  // `stage`: a part may speak to its stage again in the backward.
+  // `stage` is captured, because a part may use its stage again in the backward.
   const auto run = [parts, names, changed, stage = std::move(stage)](const std::vector<torch::Tensor>& inputs) {
     TensorDict given;
     for (std::size_t i = 0; i < names.size(); ++i) given.set(names[i], inputs[i]);
@@ -171,12 +171,12 @@ TensorDict recomputed_parts(const LayerParts& parts, const TensorDict& state,
 
 }  // namespace
 
-// What the layer changes of the state.
+// Returns the changes of the layer to the state.
 TensorDict StageContext::run_layer(const LayerParts& parts, const TensorDict& state, Recomputation how) const {
   if (parts.empty()) return {};
   LayerWatch* watch = forward_now().watch.get();
   if (how != Recomputation::kFull && how != Recomputation::kParts) return run_parts(parts, state, watch);
-  std::vector<LayerParts> pieces;  // each computed again by itself
+  std::vector<LayerParts> pieces;  // each one is recomputed separately
   if (how == Recomputation::kFull)
     pieces.push_back(parts);
   else
@@ -193,8 +193,9 @@ TensorDict StageContext::run_layer(const LayerParts& parts, const TensorDict& st
 
 namespace {
 
-// Tells a watch around the backwards of layers, by hooks on what lies between them: a layer's backward begins when a
-// gradient of what it gave is known, and has ended when that of what it was given is.
+// Notifies a watch before and after the backward of each layer, by hooks on the tensors between layers. The
+// backward of a layer begins when a gradient of its results is known. It has ended when the gradient of its
+// input is known.
 class WatchedBackwards {
  public:
   explicit WatchedBackwards(std::shared_ptr<LayerWatch> watch) : watch_(std::move(watch)) {}
@@ -205,7 +206,8 @@ class WatchedBackwards {
   void ran(int layer, const TensorDict& given, const TensorDict& changed) {
     if (!torch::GradMode::is_enabled()) return;
     const auto has_begun = std::make_shared<bool>(false);
-    // Before the hook of the layer below on the same tensor: it ends before that one begins.
+    // Registered before the hook of the previous layer on the same tensor: this backward ends before that one
+    // begins.
     for (const auto& [name, tensor] : changed)
       hook(given.get(name), [watch = watch_, layer, has_begun](const torch::Tensor&) {
         *has_begun = false;
@@ -221,7 +223,8 @@ class WatchedBackwards {
   static void hook(const torch::Tensor& tensor, const std::function<void(torch::Tensor)>& tell) {
     if (tensor.defined() && tensor.requires_grad()) tensor.register_hook(tell);
   }
-  // The first gradient begins the backward. Those of entries that later layers share may come in the middle of it.
+  // The first gradient begins the backward. Gradients of entries that later layers share may come in the
+  // middle of it.
   void tell_of_last() {
     for (const auto& [name, tensor] : made_)
       hook(tensor, [watch = watch_, layer = last_, has_begun = has_begun_](const torch::Tensor&) {
@@ -232,8 +235,8 @@ class WatchedBackwards {
 
   std::shared_ptr<LayerWatch> watch_;
   int last_ = -1;
-  std::shared_ptr<bool> has_begun_;  // the backward of the last layer
-  TensorDict made_;                  // by the last layer
+  std::shared_ptr<bool> has_begun_;  // whether the backward of the last layer has begun
+  TensorDict made_;                  // changes of the last layer
 };
 
 }  // namespace
@@ -242,7 +245,7 @@ TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, i
   Forward known = forward_now();
   known.stage = weak_from_this().lock();
   const bool has_streams = settings_.sequence && !settings_.sequence->streams.empty();
-  if (has_streams) {  // modules look for the tokens that they run on
+  if (has_streams) {  // modules read the part of the tokens that they run on
     const auto of_list = std::make_shared<StageContext>(*this);
     of_list->settings_.sequence = settings_.sequence->streams.at(list);
     known.stage = of_list;

@@ -1,5 +1,5 @@
-// Modules that run outside of a stage's layers on other tokens than the stage's last list does, where ranks share
-// sequences: an encoder's embedding, a head that has full sequences.
+// For modules that run outside of a stage's layers, on other tokens than the last list of layers: the
+// embedding of an encoder, or a head on full sequences. Needed if ranks share sequences.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace gantry::nn {
 
-// For its lifetime modules of this thread find `part` as their sequence; null: they have full ones. Where the stage
-// has full sequences it does nothing.
+// During its lifetime, modules on this thread use `part` as their sequence; null: full sequences. No effect
+// if the stage has full sequences.
 class StreamScope {
  public:
   StreamScope(const StageContext& stage, const std::shared_ptr<const SequencePart>& part) {

@@ -17,7 +17,7 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kNotScattered = -1;
 
-// A sum of some rows that is under way.
+// A sum of some rows in flight.
 struct PendingSum {
   torch::Tensor brought, sum;
   Work work;

@@ -1,4 +1,4 @@
-// What leaves a row-split layer: a product whose sum over the ranks travels in pieces.
+// The output of a row-split layer: a product whose sum over the ranks is sent in pieces.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 
 namespace gantry::nn {
 
-// x W^T, summed over the group: `part` [..., in local], `weight` [out, in local]. With `dim` each rank gets its part of
-// the sum along it, as partition_sizes() has it, and the backward gathers. A piece's sum travels while the next piece
-// is computed, and in the backward a piece of the gradient while the input's gradient of the one before is computed.
-// The weight's gradient is one product, as linear()'s. Collective over the group, which outlives the graph. For what
-// goes_in_pieces().
+// x W^T, summed over the group: `part` [..., in local], `weight` [out, in local]. With `dim`, each rank gets
+// its part of the sum along it, with the sizes of partition_sizes(), and the backward gathers. The sum of a
+// piece is in flight while the next piece is computed. In the backward, a piece of the gradient is in flight
+// while the input gradient of the previous piece is computed. The weight gradient is one product, as in
+// linear(). Collective over the group, which outlives the graph. For cases in which goes_in_pieces() is true.
 torch::Tensor summed_linear(const torch::Tensor& part, const torch::Tensor& weight, ProcessGroup& group,
                             std::optional<int> dim);
 

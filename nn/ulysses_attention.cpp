@@ -31,7 +31,7 @@ std::shared_ptr<const SequenceExchange> exchange_of(const SequencePart& part, co
   return made;
 }
 
-// The key heads that query heads [begin, end) use, by index among those held here.
+// The KV heads that query heads [begin, end) use, by index among the KV heads of this rank.
 Range keys_of(const Range& queries, const HeadRange& heads, const HeadRange& key_heads) {
   if (queries.size() == 0) return {0, 0};
   const std::int64_t group = heads.total / key_heads.total;
@@ -57,7 +57,7 @@ torch::Tensor ulysses_attention(const torch::Tensor& query, const torch::Tensor&
   const auto of_keys = exchange_of(part.keys(), keys_of_rank, key.size(1));
   const Range mine = queries_of_rank[rank], my_keys = keys_of_rank[rank];
 
-  AttentionOptions full = options;  // a bias is of the heads and queries that come here
+  AttentionOptions full = options;  // its bias has the heads and queries that this rank receives
   full.sequence = part.together;
   for (torch::Tensor* of_heads : {&full.slopes, &full.sinks})
     if (of_heads->defined()) *of_heads = of_heads->narrow(0, mine.begin, mine.size());

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kElementsAtOnce = 1 << 16;
 
-// The device multiplies half precisions into float32 by itself: LibTorch has that product for CUDA alone.
+// True if the device has a product of half precisions with a float32 result. LibTorch has it for CUDA only.
 bool multiplies_into(const torch::Tensor& into, const torch::Tensor& a) {
   static const auto kProduct = c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "dtype_out");
   const bool is_low = a.scalar_type() == torch::kBFloat16 || a.scalar_type() == torch::kFloat16;
@@ -51,11 +51,12 @@ void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tenso
     into.addmm_(a, b);
     return;
   }
-  if (multiplies_into(into, a)) {  // what is added is not rounded to the lower type
+  if (multiplies_into(into, a)) {  // the product is not rounded to the lower type
     at::addmm_out(into, into, a, b, into.scalar_type());
     return;
   }
-  // Of two types the CPU's sum copies the one, which is much beside a large vocabulary's gradient.
+  // In blocks on the CPU: an addition of two types copies one operand, which is large if the vocabulary is
+  // large.
   const torch::Tensor product = at::mm(a, b);
   const std::int64_t rows = into.size(0);
   const std::int64_t block =
@@ -68,8 +69,8 @@ void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tenso
 
 namespace {
 
-// Where saved tensors are noted (tensors/saved_tensors.h), a backward is given a parameter by another handle: what adds
-// its gradients knows the parameter.
+// If saved tensors are recorded (tensors/saved_tensors.h), a backward gets a parameter as another tensor
+// object. The node that accumulates its gradients has the parameter itself.
 torch::Tensor leaf_of(const torch::Tensor& parameter) {
   const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
   const auto* node = dynamic_cast<const torch::autograd::AccumulateGrad*>(accumulator.get());

@@ -1,5 +1,6 @@
-// Weight gradients: added straight into `.grad`, in one way for every layout, so that bits don't depend on it; now, or
-// later where the schedule splits the backward (Qi et al., arXiv 2401.10241).
+// Weight gradients. They are added directly to `.grad`, in the same way for every layout, so that their bits
+// do not depend on the layout. If the schedule splits the backward, they are computed later (Qi et al., arXiv
+// 2401.10241).
 #pragma once
 
 #include <functional>
@@ -9,19 +10,19 @@
 
 namespace gantry::nn {
 
-// parameter.grad, to be added to: made zero if there is none yet.
+// Returns parameter.grad, for additions. It is created as zeros if the parameter has none.
 torch::Tensor& gradient_of(const torch::Tensor& parameter);
 
-// The weight gradients of one (stage, microbatch) that are still to be computed. Layers take the store of their forward
-// along (nn/forward.h), and put their work into it while it collects. Modules of other libraries compute
-// theirs with the input's gradient, which is right as well. Used by one thread at a time. It outlives the graph that
-// the forward makes.
+// The weight gradients of one (stage, microbatch) that are still to be computed. Layers save the store of
+// their forward (nn/forward.h), and add their work to it while it collects. Modules of other libraries
+// compute their weight gradients together with the input gradient, which is also correct. Used by one thread
+// at a time. It outlives the graph of the forward.
 class WeightGradientStore {
  public:
   void collect(bool on) { collects_ = on; }
   // Runs `work` now, or keeps it while the store collects.
   void add(std::function<void()> work);
-  // Runs what was kept, in that order, and lets go of what it held; `after_each` sees what each has added.
+  // Runs the kept work in order, and releases its tensors. `after_each` is called after each piece of work.
   void run(const std::function<void()>& after_each = {});
   std::size_t size() const { return kept_.size(); }
 
@@ -30,7 +31,7 @@ class WeightGradientStore {
   bool collects_ = false;
 };
 
-// Runs `work` now where `store` is null, else store->add(work).
+// Runs `work` now if `store` is null; otherwise calls store->add(work).
 inline void now_or_later(WeightGradientStore* store, std::function<void()> work) {
   if (store)
     store->add(std::move(work));
@@ -38,12 +39,12 @@ inline void now_or_later(WeightGradientStore* store, std::function<void()> work)
     work();
 }
 
-// into += a b, also where `into` has a wider type than they. A device that has such a product adds what it summed in
-// float32; elsewhere the product is rounded to their type before.
+// into += a b. `into` may have a wider type than a and b. Devices with such a product add the float32 result.
+// Elsewhere the product is first rounded to the type of a and b.
 void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b);
 
-// The gradient of a weight or bias: into .grad of a leaf, now or when the store is emptied (then undefined is
-// returned), else returned.
+// Computes the gradient of a weight or bias. The gradient of a leaf is added to its .grad, now or when the
+// store runs, and an undefined tensor is returned. Otherwise the gradient is returned.
 torch::Tensor give_gradient(const torch::Tensor& parameter, WeightGradientStore* store,
                             std::function<void(torch::Tensor&)> add, const std::function<torch::Tensor()>& make);
 

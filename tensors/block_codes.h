@@ -15,7 +15,7 @@ struct BlockCodes {
 // `values`: [rows, columns] of a floating-point type, which the scales get. `table`: at most 256 values from -1 to 1 in
 // ascending order. A block of zeros has the scale 0.
 BlockCodes encode_blocks(const torch::Tensor& values, std::int64_t block, const torch::Tensor& table);
-// The values, in the type of the scales.
+// Returns the values, in the type of the scales.
 torch::Tensor decode_blocks(const BlockCodes& coded, std::int64_t block, const torch::Tensor& table);
 
 }  // namespace gantry

@@ -9,7 +9,7 @@
 namespace gantry {
 namespace {
 
-// Below this the allocator is as good and a plain tensor is cheaper to make.
+// For smaller tensors the allocator is as fast, and an ordinary tensor is cheaper to create.
 constexpr std::size_t kLeastPooledTensor = std::size_t{64} << 10;
 
 constexpr std::size_t kPageBytes = 4096;
@@ -38,7 +38,7 @@ PooledMemory BufferPool::take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = std::lower_bound(idle_.begin(), idle_.end(), wanted,
                                         [](const Idle& one, std::size_t bytes) { return one.capacity < bytes; });
-    if (found != idle_.end() && found->capacity <= 2 * wanted) {  // not a far larger one: others need it
+    if (found != idle_.end() && found->capacity <= 2 * wanted) {  // larger requests need the others
       capacity = found->capacity;
       memory = found->data;
       idle_bytes_ -= capacity;

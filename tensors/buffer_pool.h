@@ -1,5 +1,5 @@
-// Memory for what arrives, kept between uses: in steady state nothing is allocated and no page is touched for the first
-// time.
+// A pool of memory for received data. Memory is reused, so in steady state nothing is allocated and no page
+// is touched for the first time.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace gantry {
 
-// Goes back to the pool with its holder.
+// Memory from the pool. The destructor returns it.
 class PooledMemory {
  public:
-  PooledMemory() = default;  // none
+  PooledMemory() = default;  // no memory
   PooledMemory(PooledMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), capacity_(other.capacity_) {}
   PooledMemory& operator=(PooledMemory&& other) noexcept {
@@ -37,12 +37,12 @@ class PooledMemory {
 
 class BufferPool {
  public:
-  // Of the process; never destroyed, since tensors give their memory back at any time.
+  // The pool of the process. Never destroyed, because tensors can return their memory at any time.
   static BufferPool& instance();
 
-  // At least `bytes`, aligned for vector loads. Any thread may take or give back.
+  // Returns at least `bytes`, aligned for vector loads. Any thread may take memory or return it.
   PooledMemory take(std::size_t bytes);
-  // A tensor on such memory.
+  // Returns an uninitialized tensor in memory of the pool. Small tensors use LibTorch's allocator.
   torch::Tensor tensor(at::IntArrayRef shape, torch::ScalarType dtype);
 
   std::size_t idle_bytes() const;
@@ -55,9 +55,9 @@ class BufferPool {
   };
   void give_back(char* memory, std::size_t capacity);
 
-  static constexpr std::size_t kMostIdleBytes = std::size_t{256} << 20;  // what is beyond is freed
+  static constexpr std::size_t kMostIdleBytes = std::size_t{256} << 20;  // more idle memory is freed
   mutable std::mutex mutex_;
-  std::vector<Idle> idle_;  // smallest first; guarded by mutex_, as is the sum below
+  std::vector<Idle> idle_;  // smallest first; mutex_ guards it and the sum below
   std::size_t idle_bytes_ = 0;
 };
 

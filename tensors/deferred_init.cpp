@@ -27,8 +27,7 @@ bool makes_untouched_memory(const std::string& op) {
   return kNames.contains(op);
 }
 
-// In-place random operations and random factories draw from the shared generator, which would differ from layout to
-// layout.
+// Random operations that use the shared generator. Their numbers would depend on the layout.
 bool draws_random_numbers(const c10::OperatorHandle& op) {
   static const std::set<std::string> kFactories = {"aten::rand",         "aten::rand_like",   "aten::randn",
                                                    "aten::randn_like",   "aten::randint",     "aten::randperm",
@@ -40,7 +39,7 @@ bool draws_random_numbers(const c10::OperatorHandle& op) {
   return kFactories.contains(name) || kInPlace.contains(name);
 }
 
-// Operations that look at a tensor but not at its values.
+// Operations that do not use the values of their input.
 bool reads_no_values(const c10::OperatorHandle& op) {
   static const std::set<std::string> kNames = {
       "aten::requires_grad_", "aten::retain_grad",  "aten::set_data",  "aten::is_leaf",   "aten::output_nr",
@@ -62,7 +61,7 @@ bool is_view(const c10::OperatorHandle& op) {
                     "make the tensor with empty and fill it in place, or build the model without DeferredInit"});
 }
 
-// The arguments of a step; tensors of the written storage become places in it.
+// The arguments of a step. Tensors of the written storage are replaced by their positions in it.
 std::vector<Argument> recorded_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                                          const torch::Tensor& written) {
   const std::size_t count = op.schema().arguments().size();
@@ -108,12 +107,12 @@ void record_write(const c10::OperatorHandle& op, torch::jit::Stack* stack, const
   for (std::size_t i = 0; i < op.schema().returns().size(); ++i) stack->emplace_back(written);
 }
 
-// The key is on for whatever a thread does under DeferredInit, and else for calls with tensors whose uses somebody
-// watches.
+// The dispatch key is active for all calls of a thread under DeferredInit, and otherwise for calls with
+// tensors whose uses are watched (tensors/use_watch.h).
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::string& name = op.schema().name();
   refuse_partial_norms(name, *stack, op.schema().arguments().size());
-  if (!reads_no_values(op) && !makes_untouched_memory(name))  // a view's place is checked against the memory
+  if (!reads_no_values(op) && !makes_untouched_memory(name))  // views too, whose bounds are checked
     tell_watches(*stack, op.schema().arguments().size());
   if (!c10::impl::tls_is_dispatch_key_included(kKey)) {
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
@@ -126,8 +125,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   const torch::Tensor written = written_tensor(op, *stack);
   if (written.defined() && written.has_storage() && !reads_no_values(op)) {
     const bool random = deferred::is_random(name);
-    // Memory that nothing was done to yet may have been filled by pointer (torch::tensor does so): unless the step
-    // overwrites it whole, its values count, and it is concrete.
+    // Memory without recorded steps may have been filled through its pointer (torch::tensor does so). Unless
+    // this step overwrites all of it, these values matter, and the tensor is not deferred any more.
     const bool untouched = deferred::is_recorded(written) && !deferred::has_steps(written);
     if (untouched && !(deferred::is_full(written) && (random || deferred::overwrites_everything(name))))
       deferred::take_record(written);
@@ -147,7 +146,7 @@ void require_size(const torch::Tensor& tensor, const ShardSpec& shard, std::int6
        fmt::format("{}", expected), "create the module's parameters with the sizes that its options state"});
 }
 
-// The rank's part of a tensor of that shape.
+// The part of a tensor of this shape that the rank holds.
 AppliedShard applied_to(const Shape& shape, const ShardSpec& shard, int rank) {
   const std::int64_t extent = shard.row > 0 ? elements_of(shape) / shard.row : shape.at(shard.dim);
   return {shard.dim, shard.row, shard.ranges(rank, extent)};

@@ -1,7 +1,8 @@
-// What DeferredInit has recorded of a tensor's memory, and its replay. Internal to tensors/.
+// The operations that DeferredInit has recorded for the memory of a tensor, and their replay. Internal to
+// tensors/.
 //
-// Records are kept by storage, in one table for the process: models are built on several threads at once. The table and
-// the records in it are guarded by its mutex; a record that is taken out belongs to who took it.
+// The process has one table of records, by storage, because several threads build models at the same time. A
+// mutex guards the table and its records. A record that take_record() returns belongs to the caller.
 #pragma once
 
 #include <optional>
@@ -15,7 +16,8 @@
 
 namespace gantry::deferred {
 
-// A tensor of the recorded storage, by its place in it: holding the tensor itself would keep the memory for ever.
+// The position of a tensor in the recorded storage. A reference to the tensor itself would keep the memory
+// forever.
 struct Geometry {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;
@@ -26,29 +28,29 @@ using Argument = std::variant<c10::IValue, Geometry>;
 
 struct Step {
   c10::OperatorHandle op;
-  std::vector<Argument> arguments;  // the first is the tensor that is written
+  std::vector<Argument> arguments;  // the first one is the tensor that the step writes
 };
 
 struct Record {
-  Geometry full;       // the tensor as it was made
-  torch::Tensor base;  // values from before the first random step, where there were any
+  Geometry full;       // the tensor as it was created
+  torch::Tensor base;  // the values before the first random step; undefined: there were none
   std::vector<Step> steps;
   std::vector<AppliedShard> shards;  // this rank's part of `full`
 };
 
 Geometry geometry_of(const torch::Tensor& tensor);
 bool is_recorded(const torch::Tensor& tensor);
-bool has_steps(const torch::Tensor& tensor);  // recorded, and something was done to it
-bool is_full(const torch::Tensor& tensor);    // it is the recorded tensor itself, not a view of a part
+bool has_steps(const torch::Tensor& tensor);  // recorded, with at least one step
+bool is_full(const torch::Tensor& tensor);    // the recorded tensor itself, not a view of a part
 void start_record(const torch::Tensor& tensor, torch::Tensor base = {});
 void add_step(const torch::Tensor& written, Step step);
 std::optional<Record> take_record(const torch::Tensor& tensor);
 void put_record(const torch::Tensor& tensor, Record record);
 
-// Fills `target`, the part of the record's whole that is kept, contiguous, on any device.
+// Fills `target` with this rank's part of the recorded tensor. `target` is contiguous, on any device.
 void replay(const Record& record, torch::Tensor& target, const std::string& global_name, std::uint64_t seed);
 
-bool is_random(const std::string& op);              // in-place random operations that replay can draw
+bool is_random(const std::string& op);              // in-place random operations that replay() supports
 bool overwrites_everything(const std::string& op);  // uniform_, normal_, fill_, zero_
 
 }  // namespace gantry::deferred

@@ -30,7 +30,7 @@ kernels::Drawn drawn_by(const Step& step, PhiloxKey key) {
 
 Slice kept_of(const Record& record) { return apply_shards(record.full.sizes, record.shards); }
 
-// The part's ranges of one dim after the other, until a block is left whose elements lie together in each dim.
+// Draws each block of the part. It recurses over the dims, so that a block is a single range in each dim.
 void draw_ranges(const kernels::Drawn& drawn, const Box& box, std::size_t dim, const torch::Tensor& part,
                  std::int64_t first, at::IntArrayRef in_full) {
   if (dim == box.dims.size()) return kernels::draw(part, drawn, first, in_full);
@@ -42,7 +42,7 @@ void draw_ranges(const kernels::Drawn& drawn, const Box& box, std::size_t dim, c
   }
 }
 
-// Draws straight into the part: element i of the whole is the same whoever draws it.
+// Draws directly into the part. The value of an element depends only on its index in the full tensor.
 void draw_part(const kernels::Drawn& drawn, const Record& record, const torch::Tensor& part) {
   const Slice kept = kept_of(record);
   const auto strides = c10::contiguous_strides(record.full.sizes);
@@ -63,7 +63,7 @@ bool has_only_scalars(const Step& step) {
   });
 }
 
-// Element by element, from the element alone, so that it can be done to a part.
+// True if the step computes each element from this element alone, so that it can run on a part.
 bool is_elementwise(const Step& step) {
   static const std::vector<std::string> kNames = {"aten::mul_",   "aten::add_",  "aten::sub_", "aten::div_",
                                                   "aten::clamp_", "aten::zero_", "aten::fill_"};
@@ -82,7 +82,7 @@ void run_step(const Step& step, const std::function<torch::Tensor(const Geometry
   step.op.callBoxed(&stack);
 }
 
-// The first step from which the part alone can be made, or steps.size() if the whole is needed.
+// The first step from which the part can be computed alone, or steps.size() if the full tensor is needed.
 std::size_t first_direct_step(const Record& record) {
   std::size_t first = record.steps.size();
   for (std::size_t i = record.steps.size(); i-- > 0;) {
@@ -129,7 +129,7 @@ void replay(const Record& record, torch::Tensor& target, const std::string& glob
   const torch::NoGradGuard no_grad;
   const std::size_t first = first_direct_step(record);
   if (first == record.steps.size() && (!record.steps.empty() || record.base.defined())) {
-    // Steps on the whole may read tensors of the host's.
+    // Steps on the full tensor may read tensors on the host.
     torch::Tensor here = target.is_cpu() ? target : torch::empty(target.sizes(), target.options().device(torch::kCPU));
     replay_full(record, here, global_name, seed);
     if (!target.is_cpu()) target.copy_(here);

@@ -1,4 +1,4 @@
-// What is thrown on a rank, LibTorch's exceptions too, as the line and the exit code of its end.
+// Converts an exception of a rank, of Gantry or of LibTorch, to an error line and an exit code.
 #pragma once
 
 #include <exception>
@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-// An exception as an error's line and exit code.
+// The exit code of a rank that ends with an exception, and the error line that it prints.
 struct Failure {
   int exit_code = 1;
   std::string line;

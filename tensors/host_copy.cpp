@@ -16,8 +16,9 @@ struct Known {
   std::int64_t version = 0;
 };
 
-// By the memory that views share. The tensor is kept, so that no other one gets the same memory. Recomputed layers ask
-// from autograd's threads.
+// The table has the storage as its key, which views share. It keeps the tensor, so that its memory is not
+// used for another one.
+// The mutex is needed because recomputed layers call on_host() on threads of autograd.
 struct AllKnown {
   std::mutex mutex;
   std::unordered_map<c10::StorageImpl*, Known> by_memory;
@@ -36,7 +37,7 @@ std::int64_t version_of(const torch::Tensor& tensor) {
 
 torch::Tensor to_device(const torch::Tensor& tensor, torch::Device device) {
   if (device.is_cpu() || device.is_meta()) return tensor.contiguous().to(device);
-  // Pinned memory of our own: what the user pinned may be written again before the copy is done.
+  // A new pinned tensor, because the user may overwrite an already pinned one before the copy is complete.
   torch::Tensor pinned = torch::empty(tensor.sizes(), tensor.options().pinned_memory(true));
   return pinned.copy_(tensor).to(device, /*non_blocking=*/true);
 }

@@ -1,10 +1,10 @@
-// What the host knows of numbers that lie on a device, and how it reads others back.
+// Host copies of tensors on a device, and reads of device memory.
 //
-// The rule for all of Gantry: numbers of a batch are checked on the host, before it goes to a device. A look into a
-// device's memory waits until the device has done all that it was given, which a step affords once (read_back). So
-// whoever checks tokens or labels, counts them, or looks whether a mask hides anything, asks on_host() and looks at
-// what the host has. On the CPU that is the tensor itself. Tokens and labels that were computed on a device, or passed
-// there, are checked by the device (check_on_device).
+// The rule for all of Gantry: the values of a batch are checked on the host, before the batch is copied to a
+// device. A read of device memory waits until the device has completed all its work, so a step has only one
+// (read_back). Code that checks or counts tokens or labels, or tests whether a mask hides any token, reads
+// the tensor that on_host() returns. On the CPU that is the tensor itself. Tokens and labels that were
+// computed on a device, or that the user passed there, are checked by the device (check_on_device).
 #pragma once
 
 #include <vector>
@@ -13,15 +13,17 @@
 
 namespace gantry {
 
-// A copy of a tensor of the host's, contiguous. To a device it goes through pinned memory, and nobody waits for it.
+// Copies a host tensor to `device`. The result is contiguous. A copy to another device than the CPU goes
+// through pinned memory, and the host does not wait for it.
 torch::Tensor to_device(const torch::Tensor& tensor, torch::Device device);
 
-// Grows whenever the tensor is changed in place; 0 where LibTorch does not count.
+// A number that grows with every in-place change of the tensor; 0 for inference tensors, which LibTorch does
+// not count.
 std::int64_t version_of(const torch::Tensor& tensor);
 
-// Remembers for its lifetime that `tensor`, and each view of it, has the numbers of `host`, a tensor on the CPU of the
-// same shape and type; until `tensor` is changed in place. It knows nothing where `tensor` is on the CPU or not
-// contiguous, or `host` is undefined.
+// States, during its lifetime, that `tensor` and its views have the values of `host`, a CPU tensor of the
+// same shape and type. An in-place change of `tensor` ends this. No effect if `tensor` is on the CPU or not
+// contiguous, or if `host` is undefined.
 class HostCopy {
  public:
   HostCopy() = default;
@@ -34,25 +36,26 @@ class HostCopy {
   c10::StorageImpl* memory_ = nullptr;
 };
 
-// 0, 1, ..., count - 1, which the host knows for as long as this lives.
+// The numbers 0, 1, ..., count - 1, with a host copy during the lifetime of the object.
 struct CountedNumbers {
   CountedNumbers(std::int64_t count, const torch::TensorOptions& options);
   torch::Tensor numbers;
   HostCopy of_host;
 };
 
-// The numbers of `tensor` on the CPU: the tensor itself where it lies there, else a view of what a HostCopy of any
-// thread remembers, or undefined.
+// Returns the values of `tensor` on the CPU: the tensor itself if it is on the CPU, otherwise a view of the
+// host tensor of a HostCopy of any thread. Undefined if there is no such HostCopy.
 torch::Tensor on_host(const torch::Tensor& tensor);
 
-// Has the device of `condition`, a tensor of bools, end all its work with an error unless all of it is true. The host
-// does not wait: its next wait for the device throws. Nothing for a tensor without numbers (the meta device).
+// Makes the device of `condition`, a tensor of bools, end all its work with an error unless all elements are
+// true. The host does not wait: its next wait for the device throws. No effect on the meta device, whose
+// tensors have no values.
 void check_on_device(const torch::Tensor& condition, const char* message);
 
-// The numbers of all tensors, one after the other, read from their device at once. Seen by profilers.
+// Returns the values of all tensors, one after the other, with one read of their device. Visible in profiles.
 std::vector<double> read_back(const std::vector<torch::Tensor>& tensors);
 
-// A scalar: on the CPU it is read where it lies, else it is read back.
+// Returns the value of a scalar, by read_back() unless it is on the CPU.
 double number_of(const torch::Tensor& scalar);
 
 }  // namespace gantry

@@ -23,7 +23,8 @@ struct LazyGradient::State {
   }
 };
 
-// The gradient has it, never to be called: by it who has the gradient finds what brings it.
+// A hook of the gradient that is never called. It leads from the gradient to the State that allocates the
+// memory.
 class LazyGradient::Tag final : public torch::autograd::FunctionPreHook {
  public:
   explicit Tag(State& state) : state_(state) {}
@@ -31,7 +32,7 @@ class LazyGradient::Tag final : public torch::autograd::FunctionPreHook {
   void bring() { state_.bring(); }
 
  private:
-  State& state_;  // which has the gradient
+  State& state_;  // owns the gradient
 };
 
 LazyGradient::LazyGradient(torch::Tensor parameter, torch::ScalarType type, std::string error)
@@ -42,8 +43,8 @@ LazyGradient::LazyGradient(torch::Tensor parameter, torch::ScalarType type, std:
   torch::autograd::impl::add_hook(state_->gradient, std::make_unique<Tag>(*state_));
 }
 
-// Autograd calls a parameter's hooks before it adds to its gradient. Where a layer has added by itself, there is
-// nothing more to add.
+// Autograd calls the hooks of a parameter before it adds to its gradient. `added` is undefined if the layer
+// has added the gradient itself.
 void LazyGradient::show() {
   parameter_.mutable_grad() = state_->gradient;
   state_->shown = true;

@@ -1,4 +1,4 @@
-// A parameter's gradient that takes memory, zero at first, when something is first added to it.
+// A gradient of a parameter whose memory is allocated and set to zero before the first addition.
 #pragma once
 
 #include <memory>
@@ -10,16 +10,17 @@ namespace gantry {
 
 class LazyGradient {
  public:
-  // Of the parameter's shape and device, and of that type. `error`: what a use throws before something was added.
+  // The gradient has the shape and device of `parameter`, and the type `type`. `error`: the text of the
+  // exception that a use of the gradient throws while it has no memory.
   LazyGradient(torch::Tensor parameter, torch::ScalarType type, std::string error);
 
-  void show();  // as the parameter's gradient
-  void hide();  // the parameter has none then
-  // The same tensor always; values() brings its memory.
+  void show();  // sets it as the gradient of the parameter
+  void hide();  // removes it; the parameter then has no gradient
+  // Both return the same tensor. values() first allocates its memory if necessary.
   const torch::Tensor& gradient() const;
   const torch::Tensor& values();
-  bool has_values() const;  // memory was brought since clear()
-  void clear();             // zero again, without memory
+  bool has_values() const;  // true if memory was allocated since clear()
+  void clear();             // releases the memory, which resets the gradient to zero
 
  private:
   struct State;
@@ -31,7 +32,8 @@ class LazyGradient {
   friend void bring_lazy_gradient(const torch::Tensor& parameter);
 };
 
-// For who adds into a parameter's `.grad` otherwise than by autograd: brings it, if it is lazy and shown.
+// Allocates the memory of the parameter's gradient if that is a LazyGradient. Call it before any addition to
+// `.grad` that autograd does not do.
 void bring_lazy_gradient(const torch::Tensor& parameter);
 
 }  // namespace gantry

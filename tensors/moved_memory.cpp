@@ -15,7 +15,7 @@
 namespace gantry {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // of each part's place
+constexpr std::size_t kAlignment = 64;  // bytes; each part in a buffer is aligned to it
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -27,7 +27,7 @@ OffloadBufferPool::OffloadBufferPool(torch::Device device) : device_(device) {
   stream_ = guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
-// The smallest that is large enough.
+// Returns the smallest free buffer that is large enough, or a new one.
 OffloadBufferPool::OffloadBuffer OffloadBufferPool::take(std::int64_t bytes) {
   auto best = free_.end();
   for (auto each = free_.begin(); each != free_.end(); ++each)
@@ -66,7 +66,7 @@ void MovedMemory::start_out() {
   is_out_ = true;
   if (rooms_.device().is_cpu())
     copying_ = std::async(std::launch::async, [this, mine = at::ThreadLocalState()] {
-      const at::ThreadLocalStateGuard as_caller(mine);  // its memory meter
+      const at::ThreadLocalStateGuard as_caller(mine);  // for the memory meter of the caller
       copy_out_of_cpu();
     });
   else
@@ -138,7 +138,7 @@ void MovedMemory::copy_into_device() {
   const c10::impl::VirtualGuardImpl guard(rooms_.device().type());
   const c10::Stream& stream = *rooms_.stream();
   for (const Part& part : parts_) allocate(part);
-  c10::Event allocated(rooms_.device().type());  // what had the memory before may still be running
+  c10::Event allocated(rooms_.device().type());  // earlier users of the memory may still be running
   allocated.record(guard.getStream(rooms_.device()));
   allocated.block(stream);
   const c10::StreamGuard on_stream(stream);

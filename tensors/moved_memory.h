@@ -1,7 +1,7 @@
-// Memory of tensors that waits outside of the device while nobody needs it: in pinned memory of the host, and of the
-// CPU's own tensors in a file mapped from disk. The tensors stay the same, and what shares memory goes on sharing it;
-// using one while it is away throws. Copies run beside what is computed: on a stream of their own, on the CPU on a
-// thread.
+// Offloads the memory of tensors while it is not needed: from a device to pinned host memory, and from the
+// CPU to a file mapped from disk. The tensor objects stay the same, and tensors that share memory continue to
+// share it. Using a tensor while its memory is offloaded throws. Copies overlap with computation: they run on
+// a separate stream, or for the CPU on a separate thread.
 #pragma once
 
 #include <future>
@@ -17,7 +17,8 @@
 
 namespace gantry {
 
-// The rooms where memory waits, used again from step to step. For one thread at a time.
+// The buffers for offloaded memory, which are reused from step to step. One thread at a time may use the
+// pool.
 class OffloadBufferPool {
  public:
   explicit OffloadBufferPool(torch::Device device);
@@ -41,18 +42,19 @@ class OffloadBufferPool {
 
 class MovedMemory {
  public:
-  // All on the rooms' device, each once. The rooms are not owned.
+  // `storages`: on the device of `rooms`, each listed once. `rooms` is not owned.
   MovedMemory(OffloadBufferPool& rooms, std::vector<c10::Storage> storages);
   ~MovedMemory();
   MovedMemory(const MovedMemory&) = delete;
   MovedMemory& operator=(const MovedMemory&) = delete;
 
   std::int64_t bytes() const { return bytes_; }
-  // Begins to move it. Nothing may be using it but what the current stream was given before.
+  // Starts to move the memory out. Only work that was already submitted to the current stream may still use
+  // it.
   void start_out();
-  // Begins to bring it back.
+  // Starts to copy the memory back.
   void start_in();
-  // After start_in(): it is there, for what the current stream is given from now on.
+  // Completes start_in(): work that is submitted to the current stream from now on may use the memory.
   void wait();
 
  private:
@@ -75,7 +77,7 @@ class MovedMemory {
   std::int64_t bytes_ = 0;
   OffloadBufferPool::OffloadBuffer room_;
   bool is_out_ = false, is_coming_ = false;
-  std::future<void> copying_;  // on the CPU
+  std::future<void> copying_;  // for the CPU
   std::optional<c10::Event> arrived_;
 };
 

@@ -10,7 +10,7 @@
 namespace gantry {
 namespace {
 
-// By device: a callback has no other way to its object from autograd's threads.
+// By device, because a callback on an autograd thread has no other way to find its object.
 struct Recorded {
   std::mutex mutex;
   std::unordered_map<c10::Device, RecordedUse*> by_device;
@@ -57,7 +57,7 @@ RecordedUse::~RecordedUse() {
   recorded().by_device.erase(device_);
 }
 
-// What an operator gives without having been given it is new.
+// A storage that is first seen as a result was allocated by the operator.
 void RecordedUse::see(const torch::Tensor& tensor, bool is_given) {
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   if (seen_.emplace(storage, tensor.storage().getWeakStorageImpl()).second && is_given)

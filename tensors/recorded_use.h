@@ -1,5 +1,6 @@
-// What operators use while a device is recorded (tensors/device_graph.h), for as long as the object lives on its
-// thread: of this thread and of autograd's that run its backward, on one device.
+// Records the memory that operators use during the capture of a device graph (tensors/device_graph.h). It
+// covers the operators on one device that this thread, and the autograd threads that run its backward, call
+// during the lifetime of the object.
 #pragma once
 
 #include <memory>
@@ -14,17 +15,18 @@ namespace gantry {
 
 class RecordedUse {
  public:
-  // One at a time for each device. UsageError where there is one.
+  // Throws UsageError if there is already an object for `device`.
   explicit RecordedUse(torch::Device device);
   ~RecordedUse();
   RecordedUse(const RecordedUse&) = delete;
   RecordedUse& operator=(const RecordedUse&) = delete;
 
-  // The memory on the device that was there before, and that replays read or write again: it has to be kept as long as
-  // they may come. What a module keeps from forward to forward (a rotary table) is among it, and the module may let go
-  // of it.
+  // The memory on the device that existed before the capture and that replays read or write. Keep it as long
+  // as the graph can be replayed: it includes tensors that a module keeps between forwards (a rotary table)
+  // and may release.
   std::vector<c10::Storage> used() const { return used_; }
-  // An operator has drawn random numbers, which a replay does not do anew as Gantry's layers do.
+  // True if an operator has drawn random numbers. A replay would repeat them, while Gantry's layers need new
+  // ones.
   bool draws() const { return draws_; }
 
  private:
@@ -35,7 +37,7 @@ class RecordedUse {
   torch::Device device_;
   at::CallbackHandle callback_ = 0;
   std::vector<c10::Storage> used_;
-  // Weak, so that no other storage gets the address of one that is gone.
+  // Weak pointers, so that no other storage gets the address of a destroyed one.
   std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> seen_;
   bool draws_ = false;
 };

@@ -19,7 +19,7 @@ ReleasedMemory::ReleasedMemory(std::int64_t elements, torch::ScalarType type, to
 torch::Tensor ReleasedMemory::over(std::int64_t offset, at::IntArrayRef sizes) const {
   const torch::NoGradGuard no_grad;
   auto* storage = full_.storage().unsafeGetStorageImpl();
-  if (!there_) {  // set_ looks at both
+  if (!there_) {  // set_() checks both
     clear_access_error(*storage);
     storage->set_nbytes(bytes_);
   }

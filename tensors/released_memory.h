@@ -1,5 +1,6 @@
-// Memory that comes and goes under the same tensors. Tensors over it keep their identity, versions, hooks and what
-// autograd has saved of them; using one while the memory is away throws.
+// Memory that is released and allocated again under the same tensors. Tensors over it keep their identity,
+// versions and hooks, and references that autograd has saved stay valid. Using a tensor while its memory is
+// released throws.
 #pragma once
 
 #include <string>
@@ -10,17 +11,18 @@ namespace gantry {
 
 class ReleasedMemory {
  public:
-  // Of `elements` of that type, on that device; away at first. `error` is what a use then throws. Not in inference
-  // mode.
+  // `elements` elements of `type` on `device`, initially released. `error`: the text of the exception that a
+  // use throws while the memory is released. Not available in inference mode.
   ReleasedMemory(std::int64_t elements, torch::ScalarType type, torch::Device device, std::string error);
 
-  // A contiguous tensor over the memory, from element `offset` on, which autograd knows neither as a view nor as
-  // sharing a version with others: writing through one leaves what was saved of others valid.
+  // Returns a contiguous tensor over the memory, from element `offset` on. For autograd it is not a view, and
+  // it has a version counter of its own: a write to one tensor does not invalidate saved tensors over the
+  // same memory.
   torch::Tensor over(std::int64_t offset, at::IntArrayRef sizes) const;
 
   bool is_there() const { return there_; }
-  void bring();    // with undefined contents
-  void release();  // nothing may read it any more, on any stream but the current one
+  void bring();    // allocates the memory, uninitialized
+  void release();  // frees the memory; only work on the current stream may still use it
 
  private:
   void refuse_use() const;

@@ -17,13 +17,13 @@ thread_local std::shared_ptr<SavedTensors> saved_here;
 
 }  // namespace
 
-// Autograd asks for the tensor where it would have kept it.
+// Keeps a saved tensor in place of autograd.
 class SavedTensorsHook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit SavedTensorsHook(std::shared_ptr<SavedTensors> saved) : saved_(std::move(saved)) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    tensor_ = tensor.tensor_data();  // a node that kept its own output would hold itself
+    tensor_ = tensor.tensor_data();  // without its node, which would otherwise keep itself alive
     if (tensor.has_storage()) saved_->saved_.emplace_back(tensor_.getIntrusivePtr());
     saved_.reset();
   }
@@ -36,10 +36,11 @@ class SavedTensorsHook final : public torch::autograd::SavedVariableHooks {
 
 namespace {
 
-// LibTorch's own but for what it asks when something is saved, which has no other place in C++.
+// LibTorch's engine with default hooks for saved tensors. C++ has no other way to install these.
 class NotingEngine final : public torch::autograd::Engine {
  public:
-  // LibTorch starts the threads of devices once in a process, of the first engine that runs: here by hand.
+  // LibTorch starts the device threads once per process, for the first engine that runs. This engine starts
+  // its own.
   NotingEngine() {
     get_base_engine().initialize_device_threads_pool();
     start_device_threads();

@@ -1,4 +1,4 @@
-// What autograd saves for backwards while a scope is open, so that it can be moved out of the way.
+// Records the tensors that autograd saves for the backward, so that their memory can be offloaded.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace gantry {
 
 class SavedTensors {
  public:
-  // Their memory, each once, of at least `least` bytes: as far as nothing but autograd holds it. What a model, another
-  // microbatch or a message has too stays.
+  // Returns the storages of at least `least` bytes that only autograd holds, each once. Storages that a
+  // model, another microbatch or a message holds too are left out.
   std::vector<c10::Storage> held_by_autograd_alone(std::size_t least) const;
 
  private:
@@ -22,7 +22,8 @@ class SavedTensors {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> saved_;
 };
 
-// Notes what the forwards of this thread save, for its lifetime. `saved` may be null: nothing is noted.
+// Records in `saved` the tensors that forwards of this thread save, during the lifetime of the object. If
+// `saved` is null, nothing is recorded.
 class SavedTensorsScope {
  public:
   explicit SavedTensorsScope(std::shared_ptr<SavedTensors> saved);

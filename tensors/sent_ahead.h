@@ -1,6 +1,6 @@
-// Tensors of the host's that travel to a device before they are asked for: the next batch, while the device computes
-// the present step. The copy goes through pinned memory on a stream of its own. Whoever takes it makes the current
-// stream wait for it, not the host.
+// Copies of host tensors to a device, started in advance: the next batch is copied while the device computes
+// the current step. Copies go through pinned memory on a separate stream. When a copy is taken, the current
+// stream waits for it, not the host.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace gantry {
 
-// Copies on their way. What nobody takes is freed with it.
+// Copies in flight. The destructor frees those that were not taken.
 class SentAhead {
  public:
-  // The copy of `tensor`, contiguous, for use on this thread's current stream; once. Undefined where that very tensor
-  // was not sent to `device`, or was changed in place since.
+  // Returns the copy of `tensor`, contiguous, for use on this thread's current stream. Works once per tensor.
+  // Undefined if this tensor object was not sent to `device`, or was changed in place since.
   torch::Tensor take(const torch::Tensor& tensor, torch::Device device);
 
  private:
@@ -32,11 +32,12 @@ class SentAhead {
   std::vector<Sent> sent_;
 };
 
-// Sends to one device, on one stream. For one thread at a time.
+// Sends to one device, on one stream. One thread at a time may use it.
 class AheadSender {
  public:
   explicit AheadSender(torch::Device device);
-  // Begins to send the host's tensors that are not empty. Null where `device` is the CPU or the meta device.
+  // Starts to send those of `tensors` that are on the host and not empty. Returns null if the device is the
+  // CPU or the meta device.
   std::shared_ptr<SentAhead> send(const TensorDict& tensors) const;
 
  private:

@@ -1,4 +1,4 @@
-// The tensors in a value that an operator is given or gives: itself, or those of a list.
+// Visits the tensors in an argument or a result of an operator: the value itself, or the elements of a list.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace gantry {
 
-// In order; those of an optional list where they are there.
+// Calls `each` for the tensors in order. Empty elements of an optional list are skipped.
 template <class Each>
 void for_each_tensor_of(const c10::IValue& value, const Each& each) {
   if (value.isTensor()) {

@@ -1,5 +1,5 @@
-// LibTorch 2.11 to 2.14: what differs between them in the calls that Gantry makes. (How their libraries are linked
-// stands in cmake/FindLibTorch.cmake.)
+// Differences between LibTorch 2.11 and 2.14 in the functions that Gantry calls. See cmake/FindLibTorch.cmake
+// for the linking.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -12,7 +12,8 @@
 
 namespace gantry {
 
-// The profiler that records all threads of this process, null without one. Its own until it is ended.
+// Returns the profiler that records all threads of this process, or null. It stays valid until the profiling
+// ends.
 inline torch::profiler::impl::ProfilerStateBase* process_profiler() {
 #if TORCH_VERSION_MINOR < 14
   return torch::profiler::impl::ProfilerStateBase::get(/*global=*/true);

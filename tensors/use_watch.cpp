@@ -23,11 +23,11 @@ struct Watcher {
   int number;
 };
 
-// Guarded by the mutex: ranks are threads.
+// Guarded by the mutex, because ranks can be threads.
 struct WatchTable {
   std::shared_mutex mutex;
   std::unordered_map<const c10::StorageImpl*, Watcher> by_storage;
-  std::unordered_map<const c10::StorageImpl*, std::string> partial;  // with the error of norms
+  std::unordered_map<const c10::StorageImpl*, std::string> partial;  // error text for norms
 };
 
 WatchTable& watch_table() {
@@ -35,7 +35,7 @@ WatchTable& watch_table() {
   return table;
 }
 
-// The keys of a tensor are protected, and nothing of LibTorch's adds this one.
+// Gives access to the keys of a tensor, which are protected. LibTorch has no function that adds this key.
 struct KeysOfTensor : c10::TensorImpl {
   static c10::DispatchKeySet& of(c10::TensorImpl& tensor) { return tensor.*(&KeysOfTensor::key_set_); }
 };
@@ -43,7 +43,7 @@ struct KeysOfTensor : c10::TensorImpl {
 using Uses = std::map<std::shared_ptr<UseWatch>, std::set<int>>;
 using OnTensor = std::function<void(const torch::Tensor&)>;
 
-// Of the last values of the stack.
+// Calls `call` for the tensors in the last `count` values of the stack.
 void for_tensors(const torch::jit::Stack& stack, std::size_t count, const OnTensor& call) {
   for (std::size_t i = stack.size() - count; i < stack.size(); ++i) for_each_tensor_of(stack[i], call);
 }

@@ -175,7 +175,7 @@ double number_key(const json& config, const std::string& key, double missing, do
 
 namespace {
 
-// "true" and "True" are what some programs write for a boolean.
+// Some programs write booleans as "true" and "True".
 json without_quotes(const json& value) {
   if (value == "true" || value == "True") return true;
   if (value == "false" || value == "False") return false;

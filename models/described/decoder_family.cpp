@@ -36,7 +36,8 @@ bool is_of_each_part(const std::string& key) {
          key.ends_with("_token_id");
 }
 
-// Passes over keys of the decoder that config.json repeats outside of the decoder's mapping.
+// Checks keys of the decoder that config.json repeats outside of the decoder's mapping, and marks them as
+// read.
 void check_repeated(ConfigReader& reader, const ConfigReader& text) {
   for (const auto& key : text.known()) {
     if (!reader.has(key)) continue;

@@ -226,7 +226,8 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
   return shapes.take();
 }
 
-// Of the nearest power of two below, and then every other one of the next power's.
+// The slopes for the largest power of two that is not above `heads`, and then every other slope of the next
+// power.
 std::vector<double> alibi_slopes(std::int64_t heads) {
   std::int64_t power = 1;
   while (2 * power <= heads) power *= 2;

@@ -14,7 +14,7 @@ double parameter_count(const DecoderSpec& spec) {
   return count;
 }
 
-// The matrices of a decoder of this layer alone.
+// The weights in the matrices of a decoder that has only this layer.
 double layer_weights(const LayerSpec& layer, std::int64_t hidden) {
   DecoderSpec alone;
   alone.hidden = hidden;
@@ -58,7 +58,7 @@ double core_flops(const AttentionSpec& attention, double keys) {
 
 namespace {
 
-// Query i of each chunk, from 0, sees i + 1 keys where causality counts.
+// With causal_half, query i of each chunk, from 0, sees i + 1 keys.
 double keys_met_in_chunks(std::int64_t chunk, std::int64_t sequence, bool causal_half) {
   const std::int64_t used = std::min(chunk, sequence), chunks = sequence / used, rest = sequence % used;
   if (!causal_half) return static_cast<double>(used);
@@ -70,7 +70,7 @@ double keys_met_in_chunks(std::int64_t chunk, std::int64_t sequence, bool causal
 
 }  // namespace
 
-// Query i, from 0, sees min(i + 1, window) keys where causality counts.
+// With causal_half, query i, from 0, sees min(i + 1, window) keys.
 double keys_met(const AttentionSpec& attention, std::int64_t sequence, bool causal_half) {
   if (attention.chunk > 0) return keys_met_in_chunks(attention.chunk, sequence, causal_half);
   const auto all = static_cast<double>(sequence);

@@ -189,7 +189,7 @@ ModelSizes sizes_of(const WhisperConfig& config) {
                         static_cast<double>(config.decoder_layers) * (2 * attention + mlp(config.decoder_ffn_dim))};
 }
 
-// Those of the text tower, with the layers and parameters of both.
+// The sizes of the text tower, with the layers and parameters of both towers.
 ModelSizes sizes_of(const ContrastiveSpec& spec) {
   double parameters = 0;
   for (const ParameterShape& parameter : parameter_shapes(spec)) {

@@ -84,7 +84,8 @@ std::vector<double> factors(const json& scaling, const std::string& key, std::in
   return list.get<std::vector<double>>();
 }
 
-// An odd part of a head is rounded up by one feature when it turns, as in transformers; a full head can't be.
+// An odd number of rotary features is later rounded up by one, as in transformers. If all features of a head
+// are rotated, it is an error.
 std::int64_t rotated_features(double fraction, std::int64_t head_size) {
   const auto rotated = static_cast<std::int64_t>(static_cast<double>(head_size) * fraction);
   if (rotated == head_size && rotated % 2 != 0)
@@ -130,7 +131,7 @@ void read_rows(const json& scaling, const RotaryDefaults& defaults, nn::RotaryOp
     refuse_key(std::string("rope_parameters.") + kSections, list, fmt::format("numbers with the sum {}", pairs));
 }
 
-// In one spelling, only what the type reads.
+// The values in one spelling, without those that the type does not read.
 json deciding_rotary(const nn::RotaryOptions& options) {
   json values = {{"rope_theta", options.theta}, {"rope_type", options.type}};
   if (!options.sections.empty()) values[kSections] = options.sections;
@@ -171,7 +172,8 @@ nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, s
     options.type = "default";
     options.theta *= std::pow(number_key(scaling, "alpha", 1, 1e-6, 1e9), rotated / std::max(rotated - 2, 1.0));
   }
-  // A key of the model goes before the scaling's. dynamic: texts longer than the model's own length change the base.
+  // A key of the model has priority over one of the scaling. With "dynamic", texts longer than the model's
+  // own length change the base.
   const std::int64_t stated =
       size_key(scaling, "original_max_position_embeddings", defaults.original > 0 ? defaults.original : positions);
   options.original_positions =

@@ -1,4 +1,4 @@
-// The keys of Hugging Face's config.json that say how heads turn, in the spellings of all its versions.
+// The keys of Hugging Face's config.json for rotary embeddings, in the spellings of all its versions.
 #pragma once
 
 #include "gantry/models/described/config_reader.h"
@@ -6,7 +6,7 @@
 
 namespace gantry::models {
 
-// What a family's class gives where config.json is silent.
+// The defaults of a family for keys that config.json does not have.
 struct RotaryDefaults {
   double theta = 10000;
   double fraction = 1;            // rotated fraction of a head's features
@@ -19,9 +19,9 @@ struct RotaryDefaults {
 };
 
 // From rope_parameters, or from the older rope_theta, rope_scaling and partial_rotary_factor. `positions`:
-// max_position_embeddings. `layers`: of which layers, where rope_parameters has a mapping for each kind,
-// "full_attention" and "sliding_attention". Throws ConfigError for an unknown type, an unsupported value, and for two
-// spellings of one key that contradict each other. Keys without a meaning are passed over.
+// max_position_embeddings. `layers`: the kind of layers, "full_attention" or "sliding_attention", if
+// rope_parameters has a mapping for each kind. Throws ConfigError for an unknown type, an unsupported value,
+// and for two spellings of one key that contradict each other. Keys without an effect are ignored.
 nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, std::int64_t positions,
                                  const RotaryDefaults& defaults = {}, const std::string& layers = "full_attention");
 // True if rope_parameters has a mapping for each kind of layers.

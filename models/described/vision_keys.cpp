@@ -40,7 +40,7 @@ void require_vision_config(const ConfigReader& reader) {
                "the encoder has its keys in vision_config");
 }
 
-// Rows of an image turn half of the features of a head, and columns the other half.
+// The row of a patch rotates half of the features of a head, and the column rotates the other half.
 void require_turned_halves(const TowerSpec& tower) {
   if (tower.hidden % (4 * tower.heads) != 0)
     refuse_key("hidden_size", tower.hidden,

@@ -25,7 +25,8 @@ using nlohmann::json;
 
 double label_weights(const json& keys, double hidden) { return hidden * static_cast<double>(label_count(keys)); }
 
-// By its head, whose own default is the masked language model's. Those that look at the first token alone are no work.
+// The work of the head; by default, it is a head for masked language modelling. Heads that read only the
+// first token do not count as work.
 double bert_head(const json& keys, double hidden, std::int64_t vocabulary) {
   if (has_key(keys, kSentenceModules)) return 0;
   const json named = keys.value("architectures", json("ForMaskedLM"));
@@ -71,7 +72,7 @@ LayerWork nomic_bert_work(const json& keys, int layers) {
           .last = bert_head(keys, hidden, 30522)};
 }
 
-// Heads that read each token have a further layer.
+// Heads that read each token have one more layer.
 LayerWork modern_bert_work(const json& keys, int layers) {
   const auto hidden = static_cast<double>(size_key(keys, "hidden_size", 768));
   const auto inner = static_cast<double>(size_key(keys, "intermediate_size", 1152));
@@ -88,7 +89,7 @@ LayerWork vit_work(const json& keys, int layers) {
   return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 2 * inner))};
 }
 
-// A decoder's layer attends twice.
+// A layer of the decoder has two attentions.
 LayerWork pair_work(std::int64_t encoder, std::int64_t decoder, double attention, double encoder_mlp,
                     double decoder_mlp) {
   LayerWork work{std::vector<double>(encoder, attention + encoder_mlp)};

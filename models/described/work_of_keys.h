@@ -12,8 +12,9 @@
 
 namespace gantry::models {
 
-// The work of a described decoder, by the weights of its layers (model_flops.h): of experts, those that a token uses.
-// The layers of an image encoder's tower come first, with the work of a feature: as if every token were of an image.
+// The work of a described decoder, by the weights of its layers (model_flops.h). Only the experts that a
+// token uses count. The layers of an image encoder's tower come first, with the work for one feature, as if
+// every token belonged to an image.
 LayerWork layer_work_of(const DecoderSpec& spec);
 
 // The fewest heads of any layer's attention; none if no layer has attention.
@@ -24,20 +25,21 @@ std::string context_objection(const DecoderSpec& spec, int context, int tensor);
 // Throws ConfigError if there is such a layer.
 void require_context(const DecoderSpec& spec, int context, int tensor);
 
-// The description of a model by keys of its config.json, as layer_work_in takes them; absent where it is no described
-// decoder's. ConfigError where the family can't do what the keys say.
+// The description of a model, from the keys of its config.json as in layer_work_in(). Absent if it is not a
+// described decoder. Throws ConfigError if the family does not support the values of the keys.
 std::optional<DecoderSpec> described_decoder(const nlohmann::json& model_keys, const std::string& family = "");
-// The model's own keys, over those of config.json in its directory.
+// The keys of config.json in the model's directory, overridden by the keys in the configuration of the run.
 nlohmann::json keys_of_model(const ModelConfig& model);
 
-// The number of layers: of a program's own family by its outline (model_outline.h), otherwise by the model's keys; 0:
-// unknown.
+// The number of layers: by the outline (model_outline.h) for a program's own family, otherwise by the model's
+// keys; 0: unknown.
 int layers_of(const nlohmann::json& model_keys, const std::string& family = "");
 
-// The multiplications of a token: one for each weight of a layer's and of the head's matrices. A backward has twice as
-// many of each, so shares are the same. `family` is the policy's name, "llama" or "bert"; where it is empty, the keys'
-// model_type names it. Of a family that Gantry does not know all layers are equal and nothing is known of the head:
-// `last` is 0. ConfigError where the family can't do what the keys say.
+// The multiplications for one token: one for each weight in the matrices of a layer and of the head. A
+// backward has twice as many, so the shares of the layers are the same. `family`: the name of the policy,
+// "llama" or "bert"; empty: model_type of the keys. For a family unknown to Gantry, all layers are equal, and
+// `last` is 0, because the head is unknown. Throws ConfigError if the family does not support the values of
+// the keys.
 LayerWork layer_work_in(const nlohmann::json& model_keys, int layers, const std::string& family = "");
 
 }  // namespace gantry::models

@@ -5,7 +5,7 @@
 namespace gantry::models {
 namespace {
 
-// Where config.json says nothing of the rotary embedding.
+// The default if config.json has no keys of the rotary embedding.
 nn::RotaryOptions apertus_rotary(std::int64_t head_size) {
   nn::RotaryOptions rotary{.theta = 12000000, .rotated = head_size};
   rotary.type = "llama3";

@@ -99,7 +99,7 @@ BertConfig read_xlm_roberta(ConfigReader& reader) {
   return read_bert_like(reader, {.family = "xlm-roberta", .pad_token_id = 1}, "XLMRoberta");
 }
 
-// The heads for sequences and choices have a layer with GELU behind the first token.
+// The heads for sequences and choices have a layer with GELU on the first token.
 BertConfig read_electra(ConfigReader& reader) {
   BertConfig config = read_bert_like(reader,
                                      {.family = "electra",

@@ -23,7 +23,8 @@ DecoderNames bloom_names() {
           .after_mlp = ""};
 }
 
-// Layer norms, one also behind the embedding, slopes in place of positions, rows of query, key and value head by head.
+// Layer norms, one also after the embedding, ALiBi in place of positions, rows of query, key and value head
+// by head.
 DecoderSpec read_bloom(ConfigReader& reader) {
   DecoderSpec spec;
   spec.vocabulary = reader.size("vocab_size", 250880);

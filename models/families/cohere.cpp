@@ -5,7 +5,8 @@
 namespace gantry::models {
 namespace {
 
-// Attention beside the MLP after one norm without a bias; heads turn in adjacent pairs; logits are multiplied.
+// Attention and MLP in parallel after one norm without a bias; rotary features in adjacent pairs; scaled
+// logits.
 DecoderSpec read_both_coheres(ConfigReader& reader, double theta) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 256000,
                                           .hidden = 8192,
@@ -37,11 +38,11 @@ DecoderSpec read_cohere(ConfigReader& reader) {
   return spec;
 }
 
-// Three layers of four slide a window; the fourth sees all, and its heads do not turn.
+// Three of four layers have a sliding window. The fourth one sees all tokens, and has no rotary embedding.
 DecoderSpec read_cohere2(ConfigReader& reader) {
   DecoderSpec spec = read_both_coheres(reader, 10000);
   const std::int64_t window = reader.size_or_none("sliding_window", 4096);
-  reader.ignore("sliding_window_pattern");  // of older files, which have no layer_types
+  reader.ignore("sliding_window_pattern");  // in older files, which have no layer_types
   const std::int64_t period = size_key(reader.keys(), "sliding_window_pattern", 4);
   read_windows(reader, spec, window, [&](std::size_t layer) { return (layer + 1) % period != 0; });
   for (LayerSpec& layer : spec.layers)

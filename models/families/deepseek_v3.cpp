@@ -8,7 +8,7 @@
 namespace gantry::models {
 namespace {
 
-// Longer texts, by yarn, have flatter scores without it.
+// With YaRN, scores are scaled up, because they would be too flat for longer texts.
 double scale_of_scores(const nn::RotaryOptions& rotary, std::int64_t head_size) {
   const double scale = 1 / std::sqrt(static_cast<double>(head_size));
   if (rotary.type == "default" || rotary.mscale_all_dim == 0 || rotary.factor <= 1) return scale;
@@ -16,7 +16,7 @@ double scale_of_scores(const nn::RotaryOptions& rotary, std::int64_t head_size) 
   return scale * longer * longer;
 }
 
-// Latent attention; experts behind the first layers, chosen from groups, and an MLP that all tokens use.
+// Latent attention; experts after the first layers, chosen from groups, and an MLP that all tokens use.
 DecoderSpec read_deepseek_v3(ConfigReader& reader) {
   const std::int64_t rope = reader.size("qk_rope_head_dim", 64, 2);
   reader.only("head_dim", rope);

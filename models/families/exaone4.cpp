@@ -14,7 +14,8 @@ std::size_t window_period(ConfigReader& reader) {
   return 1;
 }
 
-// Norms after attention and MLP only, and norms of query and key heads. Layers without a window have no positions.
+// Norms after attention and MLP only, and norms of queries and keys per head. Layers without a window have no
+// positions.
 DecoderSpec read_exaone4(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 102400, .width = 16384, .key_heads = 32, .eps = 1e-5});
   reader.only("reorder_qk_norm", true, "transformers has no other exaone4");

@@ -31,7 +31,8 @@ double rounded_to_bfloat16(double value) {
   return std::bit_cast<float>((bits + 0x7fffu + ((bits >> 16) & 1)) & 0xffff0000u);
 }
 
-// New files have groups of query heads, the first ones one key head, or as many as query heads.
+// Newer files have groups of query heads. The first files have one KV head, or as many KV heads as query
+// heads.
 void read_rows(ConfigReader& reader, AttentionSpec& attention, bool is_new) {
   const std::int64_t key_heads = reader.size("num_kv_heads", attention.heads);
   const bool one_key_head = reader.flag("multi_query", true);
@@ -51,7 +52,7 @@ void read_positions(ConfigReader& reader, DecoderSpec& spec, AttentionSpec& atte
     attention.rotary = 0;
     return;
   }
-  // As these models were trained: rounded slopes, added before the scores are scaled.
+  // As in the training of these models: slopes are rounded, and added before the scores are scaled.
   attention.slopes = alibi_slopes(attention.heads);
   for (double& slope : attention.slopes) slope = rounded_to_bfloat16(slope) / std::sqrt(size);
   spec.unlimited_positions = true;
@@ -69,7 +70,7 @@ void read_norms(ConfigReader& reader, DecoderSpec& spec, LayerSpec& layer, bool 
   }
 }
 
-// Attention beside the MLP in most, with rotary embedding or slopes, and fused rows of three kinds.
+// Attention and MLP in parallel in most models, rotary embedding or ALiBi, and three layouts of fused rows.
 DecoderSpec read_falcon(ConfigReader& reader) {
   DecoderSpec spec;
   spec.names = falcon_names();

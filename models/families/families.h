@@ -1,4 +1,4 @@
-// The families of described decoders: a file each.
+// The families of described decoders, with one file for each.
 #pragma once
 
 #include "gantry/models/described/decoder_family.h"
@@ -14,7 +14,7 @@ void read_qwen_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t ful
 // Returns the names of tensors in models that read images, whose text decoder is stored below language_model.
 FileNames language_model_files();
 
-// What the families of Gemma share: norms of 1 + weight, and an embedding that is multiplied.
+// Sets the properties that the families of Gemma share: norms of 1 + weight, and a scaled embedding.
 void make_gemma(DecoderSpec& spec);
 
 // Shared by the families of DeepSeek and by those that follow them. `missing` has the values of absent keys.

@@ -32,7 +32,7 @@ DecoderSpec read_gemma(ConfigReader& reader) {
   make_gemma(spec);
   for (LayerSpec& layer : spec.layers) {
     layer.attention.bias = layer.attention.output_bias = bias;
-    // The first files say gelu and mean its tanh form.
+    // The first files name gelu, but mean its tanh form.
     if (layer.mlp.activation == "gelu") layer.mlp.activation = "gelu_pytorch_tanh";
   }
   return spec;

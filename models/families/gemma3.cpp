@@ -9,7 +9,7 @@
 namespace gantry::models {
 namespace {
 
-// Gemma with four norms a layer, norms of each query and key head, and windows in five layers of six.
+// Gemma with four norms per layer, norms of queries and keys per head, and windows in five of six layers.
 DecoderSpec read_gemma3_text(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 262208,
                                           .hidden = 2304,
@@ -29,7 +29,7 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
   const double cap = reader.number_or_none("attn_logit_softcapping", 0, 0, 1e6);
   const double scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar", 256, 1e-6, 1e9));
   reader.only("use_bidirectional_attention", false, "decoders of Gantry are causal");
-  // Of older files, which have neither layer_types nor a mapping for each kind of layers.
+  // These are in older files, which have neither layer_types nor a mapping for each kind of layers.
   for (const char* key : {"sliding_window_pattern", "rope_local_base_freq"}) reader.ignore(key);
   spec.rotaries.push_back(
       window_rotary(reader, spec, number_key(reader.keys(), "rope_local_base_freq", 10000, 1, 1e12)));

@@ -4,7 +4,7 @@
 namespace gantry::models {
 namespace {
 
-// The sizes of both kinds, whose heads turn in adjacent pairs.
+// The sizes of both kinds, which have rotary features in adjacent pairs.
 CommonDefaults glm4_defaults() {
   return {.vocabulary = 151552, .width = 13696, .layers = 40, .key_heads = 2, .paired = true};
 }

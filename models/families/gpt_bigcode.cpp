@@ -3,7 +3,7 @@
 namespace gantry::models {
 namespace {
 
-// GPT-2 with one key head for all query heads, or with the rows of query, key and value by head.
+// GPT-2 with one KV head for all query heads, or with the rows of query, key and value by head.
 DecoderSpec read_gpt_bigcode(ConfigReader& reader) {
   DecoderSpec spec = gpt2_family().read(reader);
   reader.only("scale_attn_by_inverse_layer_idx", false, "transformers has no such scale for gpt_bigcode");

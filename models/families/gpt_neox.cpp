@@ -5,7 +5,7 @@
 namespace gantry::models {
 namespace {
 
-// A quarter of each head turns; rotary_pct and rotary_emb_base are the older spellings.
+// A quarter of each head is rotated. rotary_pct and rotary_emb_base are the older spellings.
 nn::RotaryOptions read_neox_rotary(ConfigReader& reader, std::int64_t head_size, std::int64_t positions) {
   reader.ignore("rotary_pct");
   reader.ignore("rotary_emb_base");
@@ -14,7 +14,8 @@ nn::RotaryOptions read_neox_rotary(ConfigReader& reader, std::int64_t head_size,
                          .fraction = number_key(reader.keys(), "rotary_pct", 0.25, 0, 1.0001)});
 }
 
-// Layer norms, one projection for query, key and value whose rows lie head by head, and attention beside the MLP.
+// Layer norms, one projection for query, key and value with rows head by head, and attention in parallel with
+// the MLP.
 DecoderSpec read_gpt_neox(ConfigReader& reader) {
   DecoderSpec spec;
   spec.vocabulary = reader.size("vocab_size", 50432);

@@ -5,7 +5,7 @@
 namespace gantry::models {
 namespace {
 
-// Where config.json says nothing of the rotary embedding.
+// The default if config.json has no keys of the rotary embedding.
 nn::RotaryOptions published_rotary(std::int64_t head_size) {
   nn::RotaryOptions rotary{.theta = 150000, .rotated = head_size};
   rotary.type = "yarn";

@@ -36,7 +36,7 @@ AttentionSpec read_gptj_attention(ConfigReader& reader, std::int64_t hidden) {
   return attention;
 }
 
-// Attention and MLP stand beside each other after one norm; the first features of a head turn in adjacent pairs.
+// Attention and MLP in parallel after one norm. The first features of a head are rotated in adjacent pairs.
 DecoderSpec read_gptj(ConfigReader& reader) {
   DecoderSpec spec;
   spec.vocabulary = reader.size("vocab_size", 50400);

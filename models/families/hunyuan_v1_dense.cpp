@@ -4,7 +4,7 @@
 namespace gantry::models {
 namespace {
 
-// Llama with norms of each query and key head, after the rotary embedding.
+// Llama with norms of queries and keys per head, after the rotary embedding.
 DecoderSpec read_hunyuan_v1_dense(ConfigReader& reader) {
   DecoderSpec spec =
       read_common(reader, {.vocabulary = 290943, .eps = 1e-5, .alpha_changes_theta = true, .padding = 0});

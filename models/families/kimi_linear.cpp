@@ -43,8 +43,8 @@ std::vector<bool> latent_layers(ConfigReader& reader, const json& nested, std::s
   return attends;
 }
 
-// Latent attention without a rotary embedding: the features that other models rotate are a plain part of the key that
-// all heads share.
+// Latent attention without a rotary embedding. The features that other models rotate are an ordinary part of
+// the key that all heads share.
 AttentionSpec read_plain_latent_attention(ConfigReader& reader, AttentionSpec attention) {
   LatentSpec latent;
   latent.query_rank = reader.size_or_none("q_lora_rank", 0);

@@ -58,7 +58,7 @@ std::int64_t mlp_width(ConfigReader& reader) {
   return (width + multiple - 1) / multiple * multiple;
 }
 
-// Gated short convolutions, and attention with norms of query and key heads in a few layers.
+// Gated short convolutions, and attention with norms of queries and keys per head in a few layers.
 DecoderSpec read_lfm2(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 65536,
                                           .hidden = 2560,

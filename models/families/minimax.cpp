@@ -33,7 +33,7 @@ ResidualFactors read_factors(ConfigReader& reader, const std::string& part) {
   return {reader.number(part + "_alpha_factor", 1, -1e6, 1e6), reader.number(part + "_beta_factor", 1, -1e6, 1e6)};
 }
 
-// Slopes shrink from layer to layer.
+// The slopes of the decay shrink from layer to layer.
 MixerSpec lightning_of(const AttentionSpec& attention, const std::string& activation, std::size_t layer,
                        std::size_t layers) {
   const double depth = static_cast<double>(layer) / (static_cast<double>(layers) - 1 + 1e-5);

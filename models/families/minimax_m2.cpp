@@ -32,7 +32,7 @@ double rotated_part(ConfigReader& reader) {
   return static_cast<double>(rotated) / static_cast<double>(head_size);
 }
 
-// Norms over all query heads together and over all key heads, and experts with sigmoid scores in every layer.
+// Norms of queries and of keys over all heads together, and experts with sigmoid scores in every layer.
 DecoderSpec read_minimax_m2(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 200064,
                                           .hidden = 3072,

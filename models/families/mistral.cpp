@@ -4,7 +4,7 @@
 namespace gantry::models {
 namespace {
 
-// Llama without biases, whose layers all slide a window where config.json has one.
+// Llama without biases. If config.json has a window, all layers use it.
 DecoderSpec read_mistral(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.width = 14336, .key_heads = 8, .positions = 131072});
   set_window_of_all(spec, reader.size_or_none("sliding_window", 4096));

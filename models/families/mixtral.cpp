@@ -7,7 +7,7 @@
 namespace gantry::models {
 namespace {
 
-// Mistral whose layers have experts, of which a token uses two; its weights are those of the two alone.
+// Mistral whose layers have experts. A token uses two of them, and their weights are normalised.
 DecoderSpec read_mixtral(ConfigReader& reader) {
   DecoderSpec spec =
       read_common(reader, {.width = 14336, .key_heads = 8, .positions = 131072, .eps = 1e-5, .theta = 1e6});

@@ -4,7 +4,7 @@
 namespace gantry::models {
 namespace {
 
-// Norms behind attention and MLP alone, and norms of all query and of all key heads together.
+// Norms after attention and MLP only, and norms of queries and of keys over all heads together.
 DecoderSpec read_both_olmos(ConfigReader& reader, double theta) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 50304, .eps = 1e-5, .theta = theta, .padding = 1});
   const bool bias = reader.flag("attention_bias", false);
@@ -20,7 +20,7 @@ DecoderSpec read_both_olmos(ConfigReader& reader, double theta) {
 
 DecoderSpec read_olmo2(ConfigReader& reader) { return read_both_olmos(reader, 10000); }
 
-// OLMo 2 with windows in three layers of four, which turn without scaling.
+// OLMo 2 with windows in three of four layers, whose rotary embedding is not scaled.
 DecoderSpec read_olmo3(ConfigReader& reader) {
   DecoderSpec spec = read_both_olmos(reader, 500000);
   spec.rotaries.push_back(window_rotary(reader, spec, spec.rotaries[0].theta));

@@ -37,7 +37,7 @@ GatedDeltaSizes read_olmo_delta(ConfigReader& reader, const DecoderSpec& spec) {
   return sizes;
 }
 
-// Published files have no base: their attention does not turn.
+// Published files have no base: their attention has no rotary embedding.
 bool has_rotary_base(const json& keys) {
   return has_key(keys, "rope_theta") ||
          (has_key(keys, "rope_parameters") && has_key(keys["rope_parameters"], "rope_theta"));

@@ -4,7 +4,8 @@
 namespace gantry::models {
 namespace {
 
-// Experts in every layer, and norms over all query heads together and over all key heads. They precede the clamping.
+// Experts in every layer, and norms of queries and of keys over all heads together. They precede the
+// clamping.
 DecoderSpec read_olmoe(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 50304,
                                           .hidden = 2048,

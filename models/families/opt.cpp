@@ -22,8 +22,8 @@ DecoderNames opt_names() {
           .after_mlp = ""};
 }
 
-// Learned positions that begin at row 2, layer norms, biases, an MLP without a gate. OPT-350m has its norms behind the
-// sums, none at the end, and an embedding that is narrower than its layers.
+// Learned positions that begin at row 2, layer norms, biases, an MLP without a gate. OPT-350m has its norms
+// after the sums, no norm at the end, and an embedding that is narrower than its layers.
 DecoderSpec read_opt(ConfigReader& reader) {
   DecoderSpec spec;
   spec.vocabulary = reader.size("vocab_size", 50272);

@@ -4,7 +4,8 @@
 namespace gantry::models {
 namespace {
 
-// Llama with one projection for query, key and value, and one for gate and up; a part of each head turns.
+// Llama with one projection for query, key and value, and one for gate and up. A part of each head is
+// rotated.
 DecoderSpec read_phi3(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 32064,
                                           .hidden = 3072,

@@ -4,7 +4,7 @@
 namespace gantry::models {
 namespace {
 
-// Llama with biases of query, key and value, whose later layers may slide a window.
+// Llama with biases of query, key and value. The later layers can have a sliding window.
 DecoderSpec read_qwen2(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 151936, .width = 22016, .key_heads = 32, .positions = 32768});
   for (LayerSpec& layer : spec.layers) layer.attention.bias = true;

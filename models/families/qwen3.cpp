@@ -4,7 +4,7 @@
 namespace gantry::models {
 namespace {
 
-// Qwen 2 with a norm of each query and key head in place of the biases.
+// Qwen 2 with norms of queries and keys per head in place of the biases.
 DecoderSpec read_qwen3(ConfigReader& reader) {
   DecoderSpec spec = read_common(
       reader, {.vocabulary = 151936, .width = 22016, .key_heads = 32, .head_size = 128, .positions = 32768});

@@ -7,7 +7,8 @@
 namespace gantry::models {
 namespace {
 
-// In no_rope_layers, 0 says that the heads of a layer do not turn; without it, those of every fourth layer do not.
+// In no_rope_layers, 0 stands for a layer without rotary embedding. Without this key, every fourth layer has
+// none.
 void read_rope_layers(ConfigReader& reader, DecoderSpec& spec) {
   reader.ignore("no_rope_layers");
   const std::int64_t interval = reader.size("no_rope_layer_interval", 4);

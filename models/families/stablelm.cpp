@@ -6,7 +6,8 @@ namespace {
 
 constexpr const char *kQueryNorm = "self_attn.q_layernorm", *kKeyNorm = "self_attn.k_layernorm";
 
-// Llama with layer norms, of whose heads a quarter turns; attention may stand beside the MLP, after one norm.
+// Llama with layer norms, in which a quarter of each head is rotated. Attention and MLP can be in parallel
+// after one norm.
 DecoderSpec read_stablelm(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 50304,
                                           .hidden = 2560,
@@ -28,7 +29,7 @@ DecoderSpec read_stablelm(ConfigReader& reader) {
   spec.output_dropout = reader.number("hidden_dropout", 0, 0, 1);
   spec.names.query_norm = kQueryNorm;
   spec.names.key_norm = kKeyNorm;
-  spec.names.mlp_dropout = "dropout";  // of the MLP alone
+  spec.names.mlp_dropout = "dropout";  // for the MLP only
   return spec;
 }
 

@@ -72,7 +72,8 @@ T5Config read_t5(ConfigReader& reader) {
   return config;
 }
 
-// Whether the head is tied says nothing about its inputs, as in transformers 5: mT5 never scales them, and umT5 always.
+// The scaling of the head's inputs does not depend on whether the head is tied, as in transformers 5: mT5
+// never scales them, and umT5 always does.
 T5Config read_mt5(ConfigReader& reader) { return read_t5_like(reader, t5_defaults("mt5")); }
 T5Config read_umt5(ConfigReader& reader) { return read_t5_like(reader, t5_defaults("umt5")); }
 

@@ -11,8 +11,8 @@ namespace gantry::models {
 torch::Tensor patch_angles(const torch::Tensor& places, std::int64_t head_size, double theta, torch::ScalarType type,
                            std::int64_t column_offset = 0);
 
-// Turns features i and i + size / 2 of each head by angle i. heads [samples, heads, patches, size], angles of the same
-// samples or of one.
+// Rotates features i and i + size / 2 of each head by angle i. heads: [samples, heads, patches, size]. The
+// angles are of the same samples, or of one sample.
 torch::Tensor turned_by(const torch::Tensor& heads, const torch::Tensor& angles);
 
 }  // namespace gantry::models

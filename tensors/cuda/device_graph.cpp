@@ -1,4 +1,5 @@
-// CUDA's graphs by LibTorch's own class, which no version up to 2.14 has among those that at::accelerator::Graph makes.
+// CUDA graphs by at::cuda::CUDAGraph. at::accelerator::Graph does not support CUDA in any LibTorch up to
+// 2.14.
 #include "gantry/tensors/device_graph.h"
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -8,14 +9,14 @@ namespace {
 
 class CudaGraph final : public DeviceGraph {
  public:
-  // What other threads of the process call meanwhile (queries of events, allocations for other streams) is theirs.
+  // Thread-local mode: other threads may query events and allocate for other streams during the capture.
   void begin(GraphPool pool) override { graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal); }
   void end() override { graph_.capture_end(); }
   void replay() override { graph_.replay(); }
   GraphPool pool() const override { return graph_.pool(); }
 
  private:
-  mutable at::cuda::CUDAGraph graph_;  // whose pool() is not const
+  mutable at::cuda::CUDAGraph graph_;  // mutable, because its pool() is not const
 };
 
 [[maybe_unused]] const bool cuda_graphs_registered = register_device_graphs(

@@ -11,7 +11,7 @@
 namespace gantry::kernels {
 namespace {
 
-// One row after the other. A is what the table is stored as and added in.
+// Adds one row after the other. A is the type of the table and of the additions.
 template <class A, class R>
 void add_in_turn(at::Tensor& table, const at::Tensor& index, const at::Tensor& rows) {
   A* const begin = table.data_ptr<A>();
@@ -21,12 +21,12 @@ void add_in_turn(at::Tensor& table, const at::Tensor& index, const at::Tensor& r
   for (std::int64_t i = 0; i < index.numel(); ++i) {
     A* const sums = begin + to[i] * table.stride(0);
     const R* const row = added + i * rows.stride(0);
-#pragma GCC ivdep  // the table is none of the rows
+#pragma GCC ivdep  // the table and the rows do not overlap
     for (std::int64_t column = 0; column < columns; ++column) sums[column] += static_cast<A>(row[column]);
   }
 }
 
-// A table of half precision is rounded to once: as a device does it.
+// For a table in half precision: each sum is rounded once, as on a device.
 template <class T>
 void add_by_segments(at::Tensor& table, const at::Tensor& index, const at::Tensor& rows) {
   const auto [to, from] = index.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
@@ -64,7 +64,7 @@ at::Tensor& add_rows_on_cpu(at::Tensor& table, const at::Tensor& index, const at
   return table;
 }
 
-// Of tensors that have no elements (the meta device): there is nothing to compute.
+// The meta device: there is nothing to compute.
 at::Tensor& add_no_rows(at::Tensor& table, const at::Tensor&, const at::Tensor&) { return table; }
 
 bool has_close_columns(const at::Tensor& matrix) { return matrix.size(1) <= 1 || matrix.stride(1) == 1; }

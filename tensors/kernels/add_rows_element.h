@@ -1,5 +1,5 @@
-// What is added to an element of a table, for host and device. T is what the table is stored as, R what the rows are; A
-// is what is added in, and T is rounded to once.
+// Adds rows to one element of a table, for host and device. T is the type of the table, R the type of the
+// rows, and A the type of the additions. The sum is rounded to T once.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace gantry::kernels {
 
-// Rows that were sorted by the table's row that each goes to, without changing the order of those of one.
+// Rows in the order of their target rows in the table. Rows with the same target keep their order.
 struct SortedRows {
-  const std::int64_t* to = nullptr;    // by place: the table's row
-  const std::int64_t* from = nullptr;  // and which of the rows goes there
+  const std::int64_t* to = nullptr;    // for each place: the target row in the table
+  const std::int64_t* from = nullptr;  // for each place: the index of the added row
   std::int64_t count = 0;
   std::int64_t columns = 0, table_stride = 0, row_stride = 0;  // in elements
 };
 
-// One column of all rows that go where the one at `place` does, in their order. The first place of each does it; the
-// others have nothing to do.
+// Adds one column of all rows with the same target as the row at `place`, in their order. Has an effect only
+// for the first place of this target.
 template <class A, class T, class R>
 GANTRY_HOST_DEVICE void add_segment(T* table, const R* rows, const SortedRows& sorted, std::int64_t place,
                                     std::int64_t column) {
-  constexpr int kAtOnce = 8;  // rows that are read together, since each comes late
+  constexpr int kAtOnce = 8;  // rows that are read together, to hide the latency of the reads
   const std::int64_t to = sorted.to[place];
   if (place > 0 && sorted.to[place - 1] == to) return;
   T* const element = table + to * sorted.table_stride + column;

@@ -11,8 +11,8 @@
 namespace gantry::kernels {
 namespace {
 
-// Rows of a block, whose copies in sum_type stay in the processor's caches. LibTorch's operators compute them: they
-// have vectors of every processor.
+// Number of rows in a block, so that its copy in sum_type stays in the processor's caches. The blocks are
+// computed by LibTorch's operators, because these are vectorised for every processor.
 std::int64_t rows_at_once(std::int64_t width) {
   constexpr std::int64_t kBlockElements = 1 << 19;
   return std::max<std::int64_t>(1, kBlockElements / std::max<std::int64_t>(1, width));
@@ -24,7 +24,7 @@ void for_each_block(const at::Tensor& logits, std::int64_t width, Body body) {
   for (std::int64_t begin = 0; begin < rows; begin += at_once) body(begin, std::min(at_once, rows - begin));
 }
 
-// Logits less the row's largest one.
+// Logits minus the largest one of their row.
 at::Tensor shifted(const at::Tensor& logits, std::int64_t begin, std::int64_t rows, std::int64_t width,
                    const at::Tensor& largest) {
   const at::Tensor block = logits.narrow(0, begin, rows).narrow(1, 0, width).to(largest.scalar_type());
@@ -72,7 +72,7 @@ at::Tensor& loss_gradient_on_cpu(at::Tensor& out, const at::Tensor& logits, std:
   return out;
 }
 
-// Of tensors that have no elements (the meta device): there is nothing to compute.
+// The meta device: there is nothing to compute.
 at::Tensor& no_maximum(at::Tensor& out, const at::Tensor&, std::int64_t) { return out; }
 at::Tensor& no_sums(at::Tensor& out, const at::Tensor&, std::int64_t, const at::Tensor&, const at::Tensor&, bool) {
   return out;
@@ -87,7 +87,7 @@ auto find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Call>();
 }
 
-// Rows that lie apart are fine, columns that do are not.
+// The kernels require adjacent columns, but the stride between rows is arbitrary.
 at::Tensor with_close_columns(const at::Tensor& logits) {
   return logits.size(1) <= 1 || logits.stride(1) == 1 ? logits : logits.contiguous();
 }

@@ -1,5 +1,5 @@
-// What a cross entropy needs of a row of logits, for host and device. A thread takes the columns begin, begin + step,
-// ... of a row. T is what logits are stored as, A what is computed in.
+// The computations of a cross entropy on one row of logits, for host and device. A thread takes the columns
+// begin, begin + step, ... of a row. T is the type of the logits, and A the type of the arithmetic.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace gantry::kernels {
 
-// A NaN stays.
+// NaN if one of the two is NaN.
 template <class A>
 GANTRY_HOST_DEVICE A larger(A a, A b) {
   return a < b || b != b ? b : a;
@@ -24,13 +24,14 @@ GANTRY_HOST_DEVICE A row_maximum(const T* row, std::int64_t width, std::int64_t 
   return largest;
 }
 
-// Of logits less the row's largest one: the exponentials' sum, the label's, and their sum.
+// From the differences between logits and the row's largest one: the sum of their exponentials, the label's
+// difference, and the sum of the differences.
 template <class A>
 struct RowSums {
   A exponentials = 0, label = 0, all = 0;
 };
 
-// `label`: a column, or -1 where it is none of these.
+// `label`: a column, or -1 if the label is not in this row.
 template <class A, class T>
 GANTRY_HOST_DEVICE RowSums<A> row_sums(const T* row, std::int64_t width, std::int64_t begin, std::int64_t step,
                                        A largest, std::int64_t label) {
@@ -44,12 +45,12 @@ GANTRY_HOST_DEVICE RowSums<A> row_sums(const T* row, std::int64_t width, std::in
   return sums;
 }
 
-// What the gradient of a row's logits is made of.
+// The terms of the gradient of a row's logits.
 template <class A>
 struct RowGradient {
   A largest = 0, total = 1;    // the largest logit of the full row, and the sum of exponentials
-  A weight = 1;                // of the probabilities
-  A of_label = 1, of_all = 0;  // what is taken off the label's column, and off each column
+  A weight = 1;                // factor of the probabilities
+  A of_label = 1, of_all = 0;  // subtracted from the label's column, and from each column
   A scale = 1;                 // the loss's gradient; 0 for a row that does not count
   std::int64_t label = -1;
 };

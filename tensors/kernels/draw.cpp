@@ -13,7 +13,7 @@
 namespace gantry::kernels {
 namespace {
 
-// Elements first .. first + count - 1 of a law's stream, as draw_element() gives them.
+// Elements first .. first + count - 1 of a law's stream, equal to those of draw_element().
 void draw_run(const Drawn& drawn, std::uint64_t first, std::int64_t count, double* out) {
   const PhiloxKey key{drawn.seed, drawn.stream};
   if (drawn.law == Law::kNormal) {

@@ -1,4 +1,5 @@
-// What is drawn for an element of a tensor, and where the element lies: for host and device.
+// The random number of one element of a tensor, and the position of the element in memory, for host and
+// device.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ struct Drawn {
   std::uint64_t seed = 0, stream = 0;
 };
 
-// The four words that element `element` of a mask has its own among: those of element / 4.
+// The block of four words that contains the word of a mask's element: block element / 4.
 GANTRY_HOST_DEVICE PhiloxBlock mask_block(const Drawn& drawn, std::uint64_t element) {
   return philox_block(drawn.seed, drawn.stream, element / 4);
 }
@@ -29,7 +30,7 @@ GANTRY_HOST_DEVICE double mask_of(const Drawn& drawn, std::uint32_t word) {
   return word >= static_cast<std::uint32_t>(drawn.a * 4294967295.0) ? drawn.b : 0;
 }
 
-// A uniform number takes two words, a normal one a block.
+// A uniform number uses two words, and a normal number a block.
 GANTRY_HOST_DEVICE double draw_element(const Drawn& drawn, std::uint64_t element) {
   if (drawn.law == Law::kMask) return mask_of(drawn, mask_block(drawn, element).word[element % 4]);
   if (drawn.law == Law::kNormal)
@@ -41,13 +42,13 @@ GANTRY_HOST_DEVICE double draw_element(const Drawn& drawn, std::uint64_t element
   return drawn.a + (drawn.b - drawn.a) * uniform;
 }
 
-// A part of a larger tensor, in memory and by its elements' numbers in the full tensor, outermost dim first. Dims that
-// lie together in both are one.
+// A part of a larger tensor: its strides in memory and in the full tensor, outermost dim first. Dims that are
+// contiguous in both are joined.
 struct Box {
   static constexpr int kMaxDims = 6;
   int dims = 0;
   std::int64_t size[kMaxDims] = {}, in_memory[kMaxDims] = {}, in_full[kMaxDims] = {};  // strides, in elements
-  std::int64_t first = 0;  // the first element's number in the full tensor
+  std::int64_t first = 0;  // index of the first element in the full tensor
 };
 
 struct Place {
@@ -55,7 +56,7 @@ struct Place {
   std::uint64_t in_full = 0;
 };
 
-// Of the box's element i, in row-major order.
+// The place of element i of the box, in row-major order.
 GANTRY_HOST_DEVICE Place place_in(const Box& box, std::int64_t i) {
   std::int64_t in_memory = 0, in_full = box.first;
   for (int dim = box.dims - 1; dim > 0; --dim) {

@@ -1,5 +1,6 @@
-// A function that both compilers take: the host's, and CUDA's for the device. What a kernel computes for an element is
-// such a function, so that the host gives the same numbers and tests them where there is no device.
+// Marks a function that both the host's compiler and CUDA's compiler accept. The computation of a kernel for
+// one element is such a function. So the host computes the same numbers, and tests check them without a
+// device.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,7 +1,7 @@
-// Philox4x32-10 and what is made of its words, for host and device. Normal numbers need a logarithm and a cosine, which
-// the mathematics libraries of hosts and devices round differently. So both are made of IEEE's operations alone, by
-// fdlibm's polynomials (Sun Microsystems, 1993), and are compiled without fused multiplications: the bits are the same
-// wherever they are drawn.
+// Philox4x32-10 and the random numbers that are made of its words, for host and device. Normal numbers need a
+// logarithm and a cosine, which the mathematics libraries of hosts and devices round differently. So both are
+// computed by IEEE operations only, with fdlibm's polynomials (Sun Microsystems, 1993), and are compiled
+// without fused multiplications. The numbers of hosts and devices are therefore bitwise identical.
 #pragma once
 
 #include <cmath>
@@ -43,7 +43,7 @@ GANTRY_HOST_DEVICE PhiloxBlock philox_block(std::uint64_t seed, std::uint64_t st
   return {{a, b, c, d}};
 }
 
-// Uniform in [0, 1) by 53 bits.
+// Uniform in [0, 1), with 53 random bits.
 GANTRY_HOST_DEVICE double unit_of(std::uint32_t high, std::uint32_t low) {
   return static_cast<double>((static_cast<std::uint64_t>(high) << 21) | (low >> 11)) * 0x1p-53;
 }
@@ -53,7 +53,7 @@ GANTRY_HOST_DEVICE double portable_log(double x) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, &x, sizeof bits);
   // x = 2^k (1 + f), with 1 + f between sqrt(1/2) and sqrt(2).
-  constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCD;  // its bits
+  constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCD;  // the bits of sqrt(1/2)
   const std::int64_t k = static_cast<std::int64_t>(bits - kRootHalf) >> 52;
   bits -= static_cast<std::uint64_t>(k) << 52;
   double full = 0;
@@ -89,7 +89,7 @@ GANTRY_HOST_DEVICE double portable_cos_of_turns(double t) {
   return quarter == 1 || quarter == 2 ? -value : value;
 }
 
-// Standard normal by Box and Muller, of two uniforms of 53 bits.
+// Standard normal by Box-Muller, from two uniform numbers of 53 bits.
 GANTRY_HOST_DEVICE double normal_of(const std::uint32_t* words) {
   const double radius = std::sqrt(-2 * portable_log(1 - unit_of(words[0], words[1])));
   return radius * portable_cos_of_turns(unit_of(words[2], words[3]));

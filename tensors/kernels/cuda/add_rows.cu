@@ -1,5 +1,5 @@
-// A thread takes a column of a row of the table. Threads beside each other take columns beside each other, which their
-// rows have side by side.
+// A thread takes one column of a row of the table. Neighbouring threads take neighbouring columns, which are
+// adjacent in memory.
 #include <algorithm>
 #include <cuda_runtime.h>
 
@@ -12,7 +12,7 @@ namespace gantry::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocksOfColumns = 65535;  // what CUDA's second dimension has
+constexpr std::int64_t kMostBlocksOfColumns = 65535;  // CUDA's limit for the second dimension
 
 template <class A, class T, class R>
 __global__ void add_rows_kernel(T* table, const R* rows, SortedRows sorted) {

@@ -1,4 +1,5 @@
-// A block of threads a row of logits. Sums of a row's parts go pairwise, so two runs give the same bits.
+// One block of threads for each row of logits. Partial results of a row are combined pairwise, so the results
+// of two runs are bitwise identical.
 #include <cuda_runtime.h>
 
 #include <c10/util/BFloat16.h>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-// Of the threads' values in shared memory, pairwise; all threads get it.
+// Combines the values of the threads pairwise in shared memory. All threads get the result.
 template <class A, class Combine>
 __device__ A over_block(A value, A* shared, Combine combine) {
   shared[threadIdx.x] = value;
@@ -56,7 +57,7 @@ __global__ void row_sums_kernel(A* out, Rows rows, const A* largest, const std::
   out[2 * rows.rows + row] = all;
 }
 
-// kCount columns at a time, as far as these go.
+// Takes kCount columns at a time, and the remaining ones singly.
 template <class T, class A, int kCount>
 __global__ void loss_gradient_kernel(T* out, Rows rows, GradientTerms terms) {
   const std::int64_t row = blockIdx.x;
@@ -86,7 +87,7 @@ __global__ void loss_gradient_kernel(T* out, Rows rows, GradientTerms terms) {
                                            : static_cast<T>(0.0F);
 }
 
-// Calls `launch` with the two types: as stored, as computed in.
+// Calls `launch` with values of two types: the type of the elements, and the type of the arithmetic.
 template <class Launch>
 const char* by_type(Element type, const Launch& launch) {
   switch (type) {

@@ -10,13 +10,13 @@ namespace gantry::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kPerThread = 4;  // as many elements of a mask have their words from one block
+constexpr std::int64_t kPerThread = 4;  // the number of mask elements whose words are in one block
 
 template <class T>
 __global__ void draw_kernel(T* out, Box box, std::int64_t elements, Drawn drawn) {
   const std::int64_t begin = kPerThread * (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x);
   PhiloxBlock block{};
-  std::uint64_t number = ~std::uint64_t{0};  // of `block`
+  std::uint64_t number = ~std::uint64_t{0};  // the index of `block`
   for (std::int64_t i = begin; i < begin + kPerThread && i < elements; ++i) {
     const Place place = place_in(box, i);
     if (drawn.law != Law::kMask) {

@@ -1,6 +1,6 @@
-// The kernels for CUDA, as what the host's compiler builds calls them: plain C++, so that neither compiler reads the
-// other's headers. Each runs on `stream`, a cudaStream_t, of the current device, and gives CUDA's word for an error,
-// null without one.
+// The kernels for CUDA, called by code of the host's compiler. Plain C++, so that neither compiler reads the
+// other's headers. Each kernel runs on `stream`, a cudaStream_t, of the current device. The functions return
+// CUDA's text for an error, or null.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class Element : int { kFloat32, kFloat64, kFloat16, kBFloat16 };
 const char* launch_draw(void* out, Element type, const Box& box, std::int64_t elements, const Drawn& drawn,
                         void* stream);
 
-// Logits of a cross entropy, as tensors/kernels/cross_entropy.h has them; `row_stride` in elements. Sums are double for
-// kFloat64, else float.
+// Logits of a cross entropy, see tensors/kernels/cross_entropy.h. `row_stride` is in elements. Sums are
+// double for kFloat64, else float.
 struct Rows {
   const void* logits = nullptr;
   Element type = Element::kFloat32;
@@ -38,7 +38,7 @@ struct GradientTerms {
 };
 const char* launch_loss_gradient(void* out, const Rows& rows, const GradientTerms& terms, void* stream);
 
-// Rows of the table's type, or of a half precision for a float32 table.
+// The rows have the type of the table, or a half precision with a float32 table.
 const char* launch_add_rows(void* table, Element type, const void* rows, Element rows_type, const SortedRows& sorted,
                             void* stream);
 
@@ -65,14 +65,14 @@ struct GatedGradients {
 const char* launch_gated_backward(const GatedGradients& gradients, const GatedOperands& from, GateFunction function,
                                   void* stream);
 
-// Terms of the type that `out` has, which may be the memory of one of them. `running`: as many elements as `out`, float
-// for half precisions, else of the type; null for at most Terms::kMost terms.
+// The terms have the type of `out`. `out` may be the memory of one of them. `running`: as many elements as
+// `out`, float for half precisions, else of the same type. It may be null for at most Terms::kMost terms.
 enum class ReducedType : int { kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8 };
 struct Reduced {
   void *out = nullptr, *running = nullptr;
   ReducedType type = ReducedType::kFloat32;
   Reduction how = Reduction::kSum;
-  const void* const* terms = nullptr;  // the host's list of them
+  const void* const* terms = nullptr;  // a list on the host
   int count = 0;
   std::int64_t elements = 0;
 };

@@ -1,4 +1,4 @@
-// The operators of tensors/kernels for tensors of CUDA's devices, built where there is CUDA's compiler.
+// The operators of tensors/kernels for tensors of CUDA devices, built if CUDA's compiler is found.
 #include <vector>
 
 #include <c10/core/DeviceGuard.h>
@@ -32,7 +32,7 @@ Element element_of(const at::Tensor& tensor, const char* what) {
   }
 }
 
-// This thread's stream of the device, as CUDA has it.
+// The cudaStream_t of this thread's current stream on the tensor's device.
 void* stream_of(const at::Tensor& tensor) {
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());
   return guard.getStreamNativeHandle(guard.getStream(tensor.device()));
@@ -116,7 +116,7 @@ at::Tensor& rotate_on_cuda(at::Tensor& out, const at::Tensor& heads, const at::T
   return out;
 }
 
-// Matrices whose rows follow each other are one row: a kernel divides less.
+// Contiguous matrices are passed as one row, so that the kernel divides less often.
 GatedOperands gated_operands(const at::Tensor& gate, const at::Tensor& values, bool in_one_row) {
   const bool one = in_one_row && gate.is_contiguous() && values.is_contiguous();
   return {.gate = gate.const_data_ptr(),

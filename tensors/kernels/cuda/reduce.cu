@@ -1,4 +1,4 @@
-// A thread takes an element of all terms at a time. Threads beside each other take elements beside each other.
+// A thread takes one element of all terms at a time. Neighbouring threads take neighbouring elements.
 #include <algorithm>
 #include <cuda_runtime.h>
 
@@ -11,7 +11,7 @@ namespace gantry::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 1 << 16;  // a thread takes several elements of what is larger
+constexpr std::int64_t kMostBlocks = 1 << 16;  // a thread takes several elements of larger tensors
 
 template <Reduction kHow, class A, class T, class Out>
 __global__ void reduce_kernel(Out* out, Terms terms, const A* before, std::int64_t elements) {
@@ -20,7 +20,8 @@ __global__ void reduce_kernel(Out* out, Terms terms, const A* before, std::int64
     out[i] = static_cast<Out>(reduce_element<kHow, A, T>(terms, before, i));
 }
 
-// All but the last terms make `running`, which the last ones are taken with.
+// Each launch reduces at most Terms::kMost terms. All launches except the last one write `running`, which the
+// next one reads.
 template <Reduction kHow, class A, class T>
 void launch(const Reduced& what, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(std::min((what.elements + kThreads - 1) / kThreads, kMostBlocks));
