@@ -2,15 +2,10 @@
 """Finds unclear wording in Markdown, C++ comments, identifiers, and error and help texts.
 
   prose_check.py [--root DIR] [--changed BASE] [--rules A,B] [--counts] [--sample N [--seed S]] [PATH ...]
-  prose_check.py --allowed FILE [--lower] [--changed BASE]
 
 Prints FILE:LINE: rule: excerpt, and exits 1 if there is a hit. --changed reports only lines that `git diff BASE` adds:
 BASE is a commit (compared with the working tree) or a range A..B. Hits listed in prose_exceptions.tsv, next to this
 script, are not reported.
-
---allowed compares the number of hits of each top-level folder with FILE (folder, hits, reason; separated by tabs) and
-exits 1 if a folder has more. With --changed, hits on changed lines are printed first. --lower writes the present
-number into FILE for each folder that has fewer hits than FILE allows. `./dev lint` runs this for all files.
 """
 import argparse, collections, fnmatch, os, random, re, subprocess, sys
 
@@ -196,39 +191,6 @@ def check(path, content, exceptions):
             seen.add(name)
 
 
-def read_allowed(path):
-    """folder -> (hits, reason), and the lines of comments."""
-    allowed, comments = {}, []
-    for line in open(path, encoding='utf-8').read().rstrip('\n').split('\n'):
-        if line.startswith('#'): comments.append(line)
-        else:
-            folder, hits, reason = line.split('\t')
-            allowed[folder] = int(hits), reason
-    return allowed, comments
-
-
-def compare(o, hits, added, script):
-    """Compares hits with the allowed numbers; prints what is above, and returns the exit status."""
-    allowed, comments = read_allowed(o.allowed)
-    found = collections.defaultdict(list)
-    for hit in hits: found[folder_of(hit[0])].append(hit)
-    above = [f for f in sorted(found) if len(found[f]) > allowed.get(f, (0, ''))[0]]
-    for folder in above:
-        here = found[folder]
-        changed = [h for h in here if added[h[0]] & set(range(h[1], h[2] + 1))]
-        print_hits((changed or here)[:40])
-        print(f'error: {folder}: {len(here)} hits of the prose check; expected at most {allowed.get(folder, (0, ""))[0]} ({o.allowed}); '
-              f'reword the lines above; all of them: {script} {folder if folder != "." else "*.md"}', file=sys.stderr)
-    below = {f: len(found[f]) for f, (n, _) in allowed.items() if len(found[f]) < n}
-    if below and o.lower:
-        rows = [f'{f}\t{below.get(f, n)}\t{reason}' for f, (n, reason) in allowed.items() if below.get(f, n)]
-        open(o.allowed, 'w', encoding='utf-8').write('\n'.join(comments + rows) + '\n')
-    elif below:
-        print(f'note: fewer hits than {o.allowed} allows: ' + ', '.join(f'{f} {n}' for f, n in sorted(below.items())) +
-              f'; {script} --allowed {o.allowed} --lower writes these numbers', file=sys.stderr)
-    return 1 if above else 0
-
-
 def folder_of(path): return path.split('/')[0] if '/' in path else '.'
 
 
@@ -241,8 +203,6 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     options.add_argument('--root', default=os.path.dirname(os.path.dirname(here)), help='default: the repository of this script')
     options.add_argument('--exceptions', metavar='FILE', default=os.path.join(here, 'prose_exceptions.tsv'))
-    options.add_argument('--allowed', metavar='FILE')
-    options.add_argument('--lower', action='store_true')
     options.add_argument('--changed', metavar='BASE')
     options.add_argument('--rules', help='only these, with commas between; a leading ! takes all others')
     options.add_argument('--counts', action='store_true', help='hits by rule and by folder, no lines')
@@ -251,14 +211,12 @@ def main():
     options.add_argument('paths', nargs='*', default=['*.md', '*.h', '*.cpp', '*.cu'])
     o = options.parse_args()
     exceptions = Exceptions(o.exceptions)
-    script = os.path.relpath(os.path.abspath(__file__), o.root)
     git = lambda *a: subprocess.run(['git', '-C', o.root, *a], capture_output=True, text=True, errors='replace', check=True).stdout
     tip, added = (o.changed.split('..')[-1] if o.changed and '..' in o.changed else None), collections.defaultdict(set)
     for line in git('diff', '--unified=0', '--no-color', '--relative', o.changed, '--', *o.paths).split('\n') if o.changed else []:
         if line.startswith('+++ '): name = line[6:]
         elif m := re.match(r'@@ -\S+ \+(\d+)(?:,(\d+))? @@', line): added[name] |= set(range(int(m[1]), int(m[1]) + int(m[2] or 1)))
-    only_changed = o.changed and not o.allowed
-    if only_changed: files = sorted(added)
+    if o.changed: files = sorted(added)
     elif all(os.path.isfile(os.path.join(o.root, p)) for p in o.paths): files = o.paths  # also outside of a git repository
     else: files = git('ls-files', '-co', '--exclude-standard', '--', *o.paths).split('\n')
     files = [f for f in files if f.endswith(('.md', '.h', '.cpp', '.cu')) and not exceptions.has_file(f)]
@@ -268,8 +226,7 @@ def main():
         except (OSError, subprocess.CalledProcessError): continue
         hits += [(path, *h) for h in check(path, content, exceptions) if (not o.rules or (h[2] in rules) != o.rules.startswith('!'))
                  and not exceptions.has(path, h[2], h[3])
-                 and (not only_changed or added[path] & set(range(h[0], h[1] + 1)))]
-    if o.allowed: return compare(o, hits, added, script)
+                 and (not o.changed or added[path] & set(range(h[0], h[1] + 1)))]
     if not o.counts: print_hits(sorted(random.Random(o.seed).sample(hits, min(o.sample, len(hits)))) if o.sample else hits)
     out = sys.stdout if o.counts else sys.stderr
     for rule, n in collections.Counter(h[3] for h in hits).most_common(): print(f'{n:6} {rule:12} {ADVICE[rule]}', file=out)

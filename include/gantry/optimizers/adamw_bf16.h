@@ -4,7 +4,7 @@
 // (stochastic rounding: Zamirai et al., Revisiting BFloat16 Training, arXiv 2010.06192).
 //
 // The random bits are a hash of the number of the step and of the leading bits of the average and of the gradient. So
-// the result does not depend on the layout or on a generator, and a resumed run has the same bits.
+// the result does not depend on the layout or on a generator, and a resumed run continues identically.
 #pragma once
 
 #include <torch/optim/adamw.h>
