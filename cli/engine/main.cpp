@@ -7,10 +7,12 @@
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/own_families.h"
 #include "gantry/cli/plan_command.h"
+#include "gantry/core/host/process_end.h"
 #include "gantry/tensors/exceptions.h"
 
 int main(int argc, char** argv) {
   using namespace gantry;
+  skip_library_destructors();
   CLI::App app("Gantry's engine, which `gantry` starts", "gantry");
   app.require_subcommand(1);
   int exit_code = 0;

@@ -39,6 +39,7 @@
 
 #include "gantry/booster/gantry.h"
 #include "gantry/comm/control/rendezvous.h"
+#include "gantry/core/host/process_end.h"
 #include "gantry/launch/generation.h"
 #include "gantry/launch/job_start.h"
 #include "gantry/tensors/libtorch.h"
@@ -224,6 +225,7 @@ __attribute__((visibility("default"))) ssize_t send(int socket, const void* data
 }
 
 int main(int argc, char** argv) {
+  gantry::skip_library_destructors();
   if (argc < 2) return 2;
   if (env_number(gantry::JobStart::kJoinsVariable) > 0) moment("joins", 0);
   return gantry::train(gantry::Config::load(argv[1], {argv + 2, argv + argc}), run);

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "gantry/core/host/process_end.h"
+
 #ifdef __SANITIZE_ADDRESS__
 // Open MPI unloads modules without freeing their memory, so the origin of leaks is unknown. In programs
 // started by mpirun, only the leak check is off.
@@ -128,6 +130,7 @@ bool is_first_rank() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  gantry::skip_library_destructors();
   ::testing::InitGoogleTest(&argc, argv);
   constexpr std::string_view kSource = "--source=";
   for (int i = 1; i < argc; ++i)
