@@ -87,7 +87,7 @@ TEST(GoldenDocuments, ForwardOfPackedTextsIsThatOfEachAlone) {
     placed.set("position_ids", positions);
     ASSERT_TRUE(alone.defined());
     for (const char* layout : {"", " --set parallel.tensor=2", " --set parallel.context=2"})
-      for (const TensorDict& batch : {packed, placed}) {
+      for (const TensorDict& batch : turn_of(next_turn("batches"), 2, std::vector<TensorDict>{packed, placed})) {
         const torch::Tensor got = logits_of(model, batch, layout);
         ASSERT_TRUE(got.defined());
         EXPECT_LE(largest(got.view_as(alone) - alone), 2e-5) << model << layout;

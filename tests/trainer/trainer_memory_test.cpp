@@ -35,7 +35,7 @@ HeldByStage bytes_of_run(const Config& config) {
                             auto boosted = booster.boost(model, build_optimizer(config, *model),
                                                          build_criterion(config), build_loader(config));
                             std::int64_t least = std::numeric_limits<std::int64_t>::max();
-                            for (int step = 0; step < 4; ++step) {
+                            for (int step = 0; step < 3; ++step) {
                               meter.reset_peak();
                               booster.execute_pipeline(boosted.loader->next(), boosted);
                               boosted.optimizer->step();
