@@ -14,6 +14,7 @@ namespace {
 constexpr int kKindBits = 2;
 constexpr int kWideBits = 31, kNarrowBits = 23;
 constexpr int kDtypes = 16;  // the ScalarTypes up to bfloat16, which include all that can be sent
+static_assert(static_cast<int>(torch::kBFloat16) < kDtypes);
 // The two reductions have three codes each, one for each ReduceOp.
 constexpr struct {
   OperationKind kind;
