@@ -108,10 +108,12 @@ function(_gantry_entries result)
   set(${result} ${here} PARENT_SCOPE)
 endfunction()
 
-# gantry_test_cores(CORES ENTRY...): ctest -j counts on so many cores for each; where the machine has fewer, it runs alone.
+# gantry_test_cores(CORES ENTRY...): the number of cores that ctest -j reserves for each entry; on a machine with fewer, an entry runs
+# alone. Call it after gantry_long_tests: these entries start first of all. Later they would wait until several cores are free at
+# once, which happens only after all entries of one core.
 function(gantry_test_cores cores)
   _gantry_entries(entries ${ARGN})
-  set_tests_properties(${entries} PROPERTIES PROCESSORS ${cores})
+  set_tests_properties(${entries} PROPERTIES PROCESSORS ${cores} COST 2000)
 endfunction()
 
 # gantry_tests_alone(ENTRY...): nothing else runs meanwhile.
@@ -126,7 +128,7 @@ function(gantry_test_timeout seconds)
   set_tests_properties(${entries} PROPERTIES TIMEOUT ${seconds})
 endfunction()
 
-# gantry_long_tests(ENTRY...): left out of `./dev test quick`, and started first.
+# gantry_long_tests(ENTRY...): left out of `./dev test quick`, and started before the quick ones.
 function(gantry_long_tests)
   _gantry_entries(entries ${ARGN})
   foreach(name ${entries})
@@ -139,5 +141,5 @@ endfunction()
 # gantry_script_test(ENTRY SCRIPT ARGUMENT...): a script of tests/consumer. They build programs: two cores each.
 function(gantry_script_test name script)
   add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/${script} ${ARGN})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 1800 PROCESSORS 2 LABELS "consumer;long" COST 1000)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 1800 PROCESSORS 2 LABELS "consumer;long" COST 2000)
 endfunction()

@@ -75,6 +75,19 @@ void take_words(const JsonView& keys, const char* key, std::vector<std::vector<s
   }
 }
 
+// Reads pairs of a list of tokens and a bias.
+void take_biases(const JsonView& keys, const char* key, std::vector<SequenceBias>& value) {
+  const auto found = keys.find(key);
+  if (!found) return;
+  for (std::size_t i = 0; i < found->list().size(); ++i) {
+    const JsonView pair = found->element(i);
+    const bool has_two = pair.json().is_array() && pair.json().size() == 2;
+    if (!has_two || !pair.json()[1].is_number() || !pair.json()[0].is_array() || pair.json()[0].empty())
+      pair.refuse("a list of a list of tokens and a number");
+    value.push_back({tokens_in(pair.element(0)), pair.json()[1].get<double>()});
+  }
+}
+
 // Reads the stop tokens of a model's configuration. Multimodal models may have them in the text_config of the
 // decoder.
 void take_stop_tokens_of_model(const JsonView& keys, std::vector<std::int64_t>& value) {
@@ -119,7 +132,6 @@ constexpr Foreign kForeign[] = {
     {"remove_invalid_values"},
     {"renormalize_logits"},
     {"return_token_timestamps"},
-    {"sequence_bias"},
     {"stop_strings"},
     {"watermarking_config"},
 };
@@ -183,6 +195,7 @@ GenerationOptions generation_defaults(const std::string& directory, const Speech
   take_number(keys, "repetition_penalty", options.repetition_penalty);
   take_count(keys, "no_repeat_ngram_size", options.no_repeat_ngram_size);
   take_words(keys, "bad_words_ids", options.bad_words);
+  take_biases(keys, "sequence_bias", options.sequence_bias);
   take_forced_tokens(keys, options);
   options.sample = keys.flag_or("do_sample", options.sample);
   take_number(keys, "temperature", options.temperature);

@@ -38,6 +38,11 @@ void check_words(const GenerationOptions& options) {
   require(options.no_repeat_ngram_size >= 0, "no_repeat_ngram_size",
           fmt::format("the value is {}", options.no_repeat_ngram_size), "0 or more, where 0 allows all repetitions");
   for (const auto& word : options.bad_words) require(!word.empty(), "bad_words", "a word has no tokens", "tokens");
+  for (const auto& [tokens, bias] : options.sequence_bias) {
+    require(!tokens.empty(), "sequence_bias", "a sequence has no tokens", "tokens");
+    require(std::isfinite(bias), "sequence_bias", fmt::format("the bias is {}", bias), "a finite number",
+            "use bad_words for a sequence that must not occur");
+  }
 }
 
 void check_counts(const GenerationOptions& options) {
@@ -192,8 +197,10 @@ Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& pr
   std::sort(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end());
   plan.options.stop_tokens.erase(std::unique(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end()),
                                  plan.options.stop_tokens.end());
-  std::erase_if(plan.options.bad_words,
-                [&](const TokenIds& word) { return word.size() == 1 && plan.is_stop(word.front()); });
+  plan.biases = options.sequence_bias;
+  for (const auto& word : options.bad_words)
+    if (word.size() > 1 || !plan.is_stop(word.front()))
+      plan.biases.push_back({word, -std::numeric_limits<double>::infinity()});
   plan.max_new = new_tokens(options, plan.longest, continuation.positions);
   plan.width = plan.is_beams() ? options.num_beams : options.num_return_sequences;
   return plan;

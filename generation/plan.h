@@ -15,7 +15,8 @@ struct Plan {
   int width = 1;             // sequences that are computed per prompt
   TokenIds begin = {};       // tokens that a decoder's texts begin with; empty for models without an encoder
   TensorDict images = {};    // entries of the prompts' images, rows by prompt, columns by token of the longest prompt
-  std::vector<std::int64_t> only = {};  // tokens to choose from; empty: all
+  std::vector<std::int64_t> only = {};    // tokens to choose from; empty: all
+  std::vector<SequenceBias> biases = {};  // sequence_bias, and bad_words with minus infinity
 
   bool is_beams() const { return options.num_beams > 1; }
   bool is_greedy() const { return !options.sample && !is_beams(); }

@@ -28,7 +28,6 @@ std::vector<const TokenIds*> texts_of(const TextGroup& group) {
 void forbid_now(torch::Tensor& scores, const Plan& plan, const TextGroup& group, std::int64_t first) {
   const std::int64_t new_tokens = group.rounds(), repeated = plan.options.no_repeat_ngram_size;
   if (repeated > 0) forbid_repeated_runs(scores, texts_of(group), repeated, first);
-  if (!plan.options.bad_words.empty()) forbid_words(scores, texts_of(group), plan.options.bad_words, first);
   if (plan.is_too_short(new_tokens)) forbid(scores, plan.options.stop_tokens, first);
   if (plan.begins_with_forced_token(new_tokens)) force(scores, {*plan.options.forced_bos_token}, first);
   if (plan.ends_with_forced_token(new_tokens)) force(scores, plan.options.forced_eos_tokens, first);
@@ -65,6 +64,7 @@ Decision TokenChoice::choose(const torch::Tensor& logits, const TextGroup& group
     torch::Tensor scores = at_least_float32(logits);
     const std::int64_t first = first_column(split_);
     forbid_padding(scores, plan_.options.vocabulary, first);
+    if (!plan_.biases.empty()) add_biases(scores, texts_of(group), plan_.biases, first);
     forbid_now(scores, plan_, group, first);
     return extended(tokens_of(best_tokens(scores, split_), group));
   }
@@ -103,6 +103,7 @@ torch::Tensor TokenChoice::scores_of(const torch::Tensor& logits, const TextGrou
   if (scores.size(0) != group.sequences()) scores = scores.repeat_interleave(plan_.width, 0);
   forbid_padding(scores, plan_.options.vocabulary, 0);
   if (plan_.is_beams()) scores = scores.log_softmax(1);
+  if (!plan_.biases.empty()) add_biases(scores, texts_of(group), plan_.biases, 0);
   if (plan_.options.repetition_penalty != 1)
     penalise_repetition(scores, texts_of(group), plan_.options.repetition_penalty);
   forbid_now(scores, plan_, group, 0);

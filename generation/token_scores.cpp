@@ -12,27 +12,30 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// Collects tokens that are forbidden in individual rows of `scores`.
-class RowTokens {
+// Collects numbers for tokens in individual rows of `scores`, and adds them.
+class RowBiases {
  public:
-  RowTokens(torch::Tensor& scores, std::int64_t first_column) : scores_(scores), first_(first_column) {}
-  void add(std::int64_t row, std::int64_t token) {
+  RowBiases(torch::Tensor& scores, std::int64_t first_column) : scores_(scores), first_(first_column) {}
+  void add(std::int64_t row, std::int64_t token, double bias) {
     if (token < first_ || token >= first_ + scores_.size(1)) return;
     rows_.push_back(row);
     columns_.push_back(token - first_);
+    biases_.push_back(bias);
   }
-  void forbid() {
+  void apply() {
     if (rows_.empty()) return;
     const auto index = [&](const std::vector<std::int64_t>& values) {
       return std::optional(torch::tensor(values, torch::kInt64).to(scores_.device()));
     };
-    scores_.index_put_({index(rows_), index(columns_)}, torch::full({}, kNever, scores_.options()));
+    scores_.index_put_({index(rows_), index(columns_)}, torch::tensor(biases_, torch::kFloat64).to(scores_.options()),
+                       /*accumulate=*/true);
   }
 
  private:
   torch::Tensor& scores_;
   std::int64_t first_;
   std::vector<std::int64_t> rows_, columns_;
+  std::vector<double> biases_;
 };
 
 }  // namespace
@@ -51,28 +54,29 @@ void keep_only(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, s
 
 void forbid_repeated_runs(torch::Tensor& scores, const std::vector<const TokenIds*>& texts, std::int64_t size,
                           std::int64_t first) {
-  RowTokens forbidden(scores, first);
+  RowBiases forbidden(scores, first);
   for (std::size_t row = 0; row < texts.size(); ++row) {
     const TokenIds& text = *texts[row];
     const auto before = size - 1, length = static_cast<std::int64_t>(text.size());
     for (std::int64_t start = 0; start + size <= length; ++start)
       if (std::equal(text.end() - before, text.end(), text.begin() + start))
-        forbidden.add(static_cast<std::int64_t>(row), text[start + before]);
+        forbidden.add(static_cast<std::int64_t>(row), text[start + before], kNever);
   }
-  forbidden.forbid();
+  forbidden.apply();
 }
 
-void forbid_words(torch::Tensor& scores, const std::vector<const TokenIds*>& texts, const std::vector<TokenIds>& words,
-                  std::int64_t first) {
-  RowTokens forbidden(scores, first);
+void add_biases(torch::Tensor& scores, const std::vector<const TokenIds*>& texts,
+                const std::vector<SequenceBias>& biases, std::int64_t first) {
+  RowBiases added(scores, first);
   for (std::size_t row = 0; row < texts.size(); ++row)
-    for (const TokenIds& word : words) {
+    for (const auto& [tokens, bias] : biases) {
       const TokenIds& text = *texts[row];
-      const auto before = static_cast<std::int64_t>(word.size()) - 1;
-      if (static_cast<std::int64_t>(text.size()) >= before && std::equal(text.end() - before, text.end(), word.begin()))
-        forbidden.add(static_cast<std::int64_t>(row), word.back());
+      const auto before = static_cast<std::int64_t>(tokens.size()) - 1;
+      if (static_cast<std::int64_t>(text.size()) >= before &&
+          std::equal(text.end() - before, text.end(), tokens.begin()))
+        added.add(static_cast<std::int64_t>(row), tokens.back(), bias);
     }
-  forbidden.forbid();
+  added.apply();
 }
 
 void force(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std::int64_t first) {

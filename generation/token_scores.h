@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/generation/generate.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/tensors/tensor.h"
 
@@ -17,9 +18,10 @@ void keep_only(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, s
 // Forbids, in each row, the tokens that would complete a run of `size` tokens that its text already has.
 void forbid_repeated_runs(torch::Tensor& scores, const std::vector<const TokenIds*>& texts, std::int64_t size,
                           std::int64_t first_column);
-// Forbids, in each row, the last token of each of `words` whose other tokens are at the end of its text.
-void forbid_words(torch::Tensor& scores, const std::vector<const TokenIds*>& texts, const std::vector<TokenIds>& words,
-                  std::int64_t first_column);
+// Adds, in each row, the biases whose tokens but the last one are at the end of its text to the scores of the last
+// token.
+void add_biases(torch::Tensor& scores, const std::vector<const TokenIds*>& texts,
+                const std::vector<SequenceBias>& biases, std::int64_t first_column);
 // Sets the scores of these tokens to 0, and forbids all others.
 void force(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std::int64_t first_column);
 // Forbids the tokens from `vocabulary` on; 0: none.

@@ -7,38 +7,41 @@ namespace {
 
 constexpr std::int64_t kLow32 = 0xFFFFFFFF, kLow16 = 0xFFFF;
 
-// Returns the sign, the exponent and the first seven bits of the mantissa of each value: int64 from 0 to 65535.
-torch::Tensor leading_bits(const torch::Tensor& values) {
-  return values.to(torch::kFloat32)
-      .contiguous()
-      .view(torch::kInt32)
-      .to(torch::kInt64)
-      .bitwise_right_shift_(16)
-      .bitwise_and_(kLow16);
+torch::Tensor float_bits(const torch::Tensor& values) {
+  return values.to(torch::kFloat32).contiguous().view(torch::kInt32);
 }
 
-void mix(torch::Tensor& hash, int shift) { hash.bitwise_xor_(hash.bitwise_right_shift(shift)); }
+// Returns the sign, the exponent and the first seven bits of the mantissa of each value: int64 from 0 to 65535.
+torch::Tensor leading_bits(const torch::Tensor& values) {
+  return float_bits(values).to(torch::kInt64).bitwise_right_shift_(16).bitwise_and_(kLow16);
+}
 
-// Returns 16 random bits for each 32-bit number of `hash`, which is overwritten: multiplications and shifts in the form
-// of MurmurHash3's finalizer. The factors are below 2^31, so no product leaves int64.
-torch::Tensor random_bits(torch::Tensor hash, std::uint32_t seed) {
-  hash.add_(static_cast<std::int64_t>(seed)).bitwise_and_(kLow32);
-  mix(hash, 16);
-  hash.mul_(std::int64_t{0x7FEB352D}).bitwise_and_(kLow32);
-  mix(hash, 15);
-  hash.mul_(std::int64_t{0x45D9F3B5}).bitwise_and_(kLow32);
-  mix(hash, 16);
-  return hash.bitwise_and_(kLow16);
+// Mixes the bits of 32-bit numbers in place by multiplications and shifts, as MurmurHash3's finalizer. The factors are
+// below 2^31, so no product leaves int64.
+void mix(torch::Tensor& numbers) {
+  const auto shift = [&](int bits) { numbers.bitwise_xor_(numbers.bitwise_right_shift(bits)); };
+  numbers.bitwise_and_(kLow32);
+  shift(16);
+  numbers.mul_(std::int64_t{0x7FEB352D}).bitwise_and_(kLow32);
+  shift(15);
+  numbers.mul_(std::int64_t{0x45D9F3B5}).bitwise_and_(kLow32);
+  shift(16);
 }
 
 }  // namespace
 
-torch::Tensor randomly_rounded(const torch::Tensor& values, const torch::Tensor& source, std::uint32_t seed) {
-  const torch::Tensor hash = leading_bits(values).mul_(kLow16 + 1).add_(leading_bits(source));
+torch::Tensor element_hashes(const torch::Tensor& a, const torch::Tensor& b, std::uint32_t seed) {
+  torch::Tensor hashes = leading_bits(a).mul_(kLow16 + 1).add_(leading_bits(b)).add_(std::int64_t{seed});
+  mix(hashes);
+  return hashes;
+}
+
+torch::Tensor randomly_rounded(const torch::Tensor& values, const torch::Tensor& hashes) {
+  torch::Tensor random = leading_bits(values).add_(hashes);
+  mix(random);
   // The bits of a float grow with its absolute value, so a carry out of the dropped bits rounds away from zero.
-  const torch::Tensor bits = values.to(torch::kFloat32).contiguous().view(torch::kInt32);
-  const torch::Tensor rounded = bits.add(random_bits(hash, seed).to(torch::kInt32)).bitwise_and_(~kLow16);
-  return rounded.view(torch::kFloat32).to(torch::kBFloat16);
+  const torch::Tensor bits = float_bits(values).add(random.bitwise_and_(kLow16).to(torch::kInt32));
+  return bits.bitwise_and_(~kLow16).view(torch::kFloat32).to(torch::kBFloat16);
 }
 
 }  // namespace gantry

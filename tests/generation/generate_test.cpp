@@ -61,6 +61,7 @@ TEST(Generate, FiltersAndProhibitionsOfSamplesHoldInEveryLayout) {
   GenerationJob job = sampled(2);
   job.options.no_repeat_ngram_size = 2;
   job.options.bad_words = {{3}, {17, 42}};
+  job.options.sequence_bias = {{{5}, 1.5}, {{42, 7}, -0.5}};
   job.options.forced_eos_tokens = {9};
   job.options.min_p = 0.02;
   job.options.typical_p = 0.9;
@@ -341,6 +342,8 @@ TEST(Generate, RefusesWhatCannotBe) {
       {{.sample = true, .min_p = 1.5}, fine, 2, "min_p: the value is 1.5"},
       {{.sample = true, .typical_p = 0}, fine, 2, "typical_p: the value is 0"},
       {{.no_repeat_ngram_size = -1}, fine, 2, "no_repeat_ngram_size: the value is -1"},
+      {{.sequence_bias = {{{}, 1}}}, fine, 2, "sequence_bias: a sequence has no tokens"},
+      {{.sequence_bias = {{{3}, std::numeric_limits<double>::infinity()}}}, fine, 2, "sequence_bias: the bias is inf"},
       {{.bad_words = {{3}, {}}}, fine, 2, "bad_words: a word has no tokens"},
       {{.repetition_penalty = 0}, fine, 2, "repetition_penalty: the value is 0"},
       {{.num_beams = 0}, fine, 2, "num_beams: the value is 0"},
@@ -407,19 +410,25 @@ TEST(Generate, DefaultsOfADirectory) {
   EXPECT_EQ(generation_defaults(scratch.path()).num_beams, 1);
   scratch.write("generation_config.json",
                 R"({"no_repeat_ngram_size": 3, "forced_bos_token_id": 0, "forced_eos_token_id": [2, 8], "min_p": 0.1,
-                    "typical_p": 0.8, "bad_words_ids": [[7], [5, 6]]})");
+                    "typical_p": 0.8, "bad_words_ids": [[7], [5, 6]], "sequence_bias": [[[4], -0.5], [[4, 9], 2]]})");
   const auto limited = generation_defaults(scratch.path());
   EXPECT_EQ(limited.no_repeat_ngram_size, 3);
   EXPECT_EQ(limited.forced_bos_token, 0);
   EXPECT_EQ(limited.forced_eos_tokens, (std::vector<std::int64_t>{2, 8}));
   EXPECT_EQ(limited.bad_words, (std::vector<TokenIds>{{7}, {5, 6}}));
+  ASSERT_EQ(limited.sequence_bias.size(), 2U);
+  EXPECT_EQ(limited.sequence_bias[1].tokens, (TokenIds{4, 9}));
+  EXPECT_EQ(limited.sequence_bias[1].bias, 2);
   EXPECT_EQ(limited.min_p, 0.1);
   EXPECT_EQ(limited.typical_p, 0.8);
   scratch.write("generation_config.json", R"({"forced_bos_token_id": -1, "forced_eos_token_id": -1})");
   EXPECT_FALSE(generation_defaults(scratch.path()).forced_bos_token);
   EXPECT_TRUE(generation_defaults(scratch.path()).forced_eos_tokens.empty());
-  scratch.write("generation_config.json", R"({"bad_words_ids": [[7], []]})");
-  EXPECT_THROW(generation_defaults(scratch.path()), InputError);
+  for (const char* wrong : {R"({"bad_words_ids": [[7], []]})", R"({"sequence_bias": [[[7], "much"]]})",
+                            R"({"sequence_bias": [[[], 1]]})", R"({"sequence_bias": [7]})"}) {
+    scratch.write("generation_config.json", wrong);
+    EXPECT_THROW(generation_defaults(scratch.path()), InputError) << wrong;
+  }
   scratch.write("generation_config.json", R"({"guidance_scale": 2, "diversity_penalty": 0.5})");
   try {
     generation_defaults(scratch.path());

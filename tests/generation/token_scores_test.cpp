@@ -1,6 +1,7 @@
 // The scores of tokens after filters and prohibitions. The expected tokens are those of transformers' processors.
 #include "gantry/generation/token_scores.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
 
 #include "gantry/tensors/libtorch.h"
@@ -9,6 +10,7 @@ namespace gantry::testing {
 namespace {
 
 using Rows = std::vector<TokenIds>;
+constexpr double kNever = -HUGE_VAL;
 
 // The tokens of each row that can be chosen.
 Rows left_in(const torch::Tensor& scores) {
@@ -71,8 +73,20 @@ TEST(TokenScores, NoRunOfTokensIsRepeated) {
 TEST(TokenScores, WordsAreNotCompleted) {
   const TokenIds one = {1, 2, 3}, other = {2};
   torch::Tensor scores = even_scores(2);
-  generation::forbid_words(scores, {&one, &other}, {{5}, {3, 0}, {2, 3, 1}, {2, 4}, {9, 9, 9, 9, 3, 2}}, 0);
+  generation::add_biases(
+      scores, {&one, &other},
+      {{{5}, kNever}, {{3, 0}, kNever}, {{2, 3, 1}, kNever}, {{2, 4}, kNever}, {{9, 9, 9, 9, 3, 2}, kNever}}, 0);
   EXPECT_EQ(left_in(scores), (Rows{{2, 3, 4}, {0, 1, 2, 3}}));
+}
+
+// A shard of the columns, from token 2 on.
+TEST(TokenScores, BiasesAreAddedWhereTheirTokensPrecede) {
+  const TokenIds one = {1, 2, 3}, other = {2};
+  torch::Tensor scores = torch::zeros({2, 4});
+  generation::add_biases(scores, {&one, &other},
+                         {{{2}, 0.5}, {{3, 2}, 1}, {{2, 3, 4}, -2}, {{2, 5}, 8}, {{0}, 9}, {{2, 9}, 9}}, 2);
+  EXPECT_TRUE(torch::equal(scores, torch::tensor({{1.5, 0.0, -2.0, 0.0}, {0.5, 0.0, 0.0, 8.0}}, torch::kFloat32)))
+      << scores;
 }
 
 TEST(TokenScores, ForcedTokensHaveTheScoreZero) {

@@ -26,6 +26,12 @@ enum class EarlyStopping {
   kNever,  // if no running beam of any length can beat the worst finished one
 };
 
+// A number that is added to the score of the last of `tokens` if the other ones are at the end of the text.
+struct SequenceBias {
+  std::vector<std::int64_t> tokens;
+  double bias = 0;
+};
+
 // A language to detect, in begin_tokens.
 inline constexpr std::int64_t kUnknownToken = -1;
 
@@ -46,6 +52,7 @@ struct GenerationOptions {
   std::optional<std::int64_t> max_length;
   std::int64_t min_new_tokens = 0, min_length = 0;  // no stop token before this length
   std::vector<std::int64_t> stop_tokens;            // each of them ends a sequence and is its last token
+  std::vector<SequenceBias> sequence_bias;          // several biases of a token add up
   // Scores of tokens that occur in the sequence are divided (negative scores: multiplied) by this value: Keskar et al.,
   // arXiv 1909.05858.
   double repetition_penalty = 1;

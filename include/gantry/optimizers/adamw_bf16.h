@@ -3,8 +3,8 @@
 // to the nearest one. So it is rounded up or down at random, with the probability that makes the expected value exact
 // (stochastic rounding: Zamirai et al., Revisiting BFloat16 Training, arXiv 2010.06192).
 //
-// The random bits are a hash of the number of the step and of the leading bits of the average and of the gradient. So
-// the result does not depend on the layout or on a generator, and a resumed run continues identically.
+// The random bits are a hash of the number of the step and of the leading bits of the average, the gradient and the
+// parameter. So the result does not depend on the layout or on a generator, and a resumed run continues identically.
 #pragma once
 
 #include <torch/optim/adamw.h>
@@ -19,7 +19,7 @@ struct AdamWBf16State : public torch::optim::OptimizerCloneableParamState<AdamWB
   TORCH_ARG(torch::Tensor, exp_avg_sq);  // the same
 };
 
-// The options are those of AdamW. The step is computed in the type of the parameters.
+// The options are those of AdamW. The step is computed in float32, or in float64 for parameters of that type.
 class AdamWBf16 : public torch::optim::Optimizer, public StatefulOptimizer {
  public:
   // Throws UsageError for a group with amsgrad.
