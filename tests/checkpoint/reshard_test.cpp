@@ -134,11 +134,12 @@ TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
 }
 
 // One of the ranks that share a matrix holds its full momentum (Muon), or the averages of its rows and
-// columns (Adafactor).
-TEST_F(Reshard, FullMatricesAreLoadedByAnyLayout) {
+// columns (Adafactor). The averages of adamw_bf16 are sharded like the parameters.
+TEST_F(Reshard, StatesOfOtherOptimizersAreLoadedByAnyLayout) {
   using Run = std::pair<const char*, const char*>;
   for (const auto& [optimizer, precision] :
-       {Run{"muon", "float64"}, Run{"muon", "bfloat16"}, Run{"adafactor", "float64"}, Run{"adafactor", "bfloat16"}}) {
+       {Run{"muon", "float64"}, Run{"muon", "bfloat16"}, Run{"adafactor", "float64"}, Run{"adafactor", "bfloat16"},
+        Run{"adamw_bf16", "float64"}, Run{"adamw_bf16", "bfloat16"}}) {
     const std::vector<SmallRunOptions> layouts = {
         {.layout = {.data = 2, .tensor = 2}, .zero = 1, .precision = precision, .optimizer = optimizer},
         {.layout = {.pipeline = 2, .tensor = 2}, .precision = precision, .optimizer = optimizer},
@@ -161,6 +162,34 @@ TEST_F(Reshard, FullMatricesAreLoadedByAnyLayout) {
           expect_near(expected, weights, saved);
       });
       expect_same_state(scratch / "saved0", saved, saved);
+    }
+  }
+}
+
+// adamw_bf16 continues from the averages of adamw, rounded once, and adamw from those of adamw_bf16.
+TEST_F(Reshard, AveragesOfAdamWAreLoadedInBfloat16AndTheReverse) {
+  const ScratchFolder scratch;
+  const std::string full = scratch / "full", rounded = scratch / "rounded", widened = scratch / "widened";
+  run_small({.layout = {.data = 2}, .zero = 1}, [&](SmallRun& run) {
+    for (int step = 1; step <= kSaved; ++step) run.step(step);
+    run.save(full, kSaved);
+  });
+  run_small({.layout = {.tensor = 2}, .optimizer = "adamw_bf16"}, [&](SmallRun& run) {
+    run.load(require_checkpoint(full));
+    run.save(rounded, kSaved);
+  });
+  run_small({}, [&](SmallRun& run) {
+    run.load(require_checkpoint(rounded));
+    run.save(widened, kSaved);
+  });
+  for (const char* average : {"optimizer.exp_avg", "optimizer.exp_avg_sq"}) {
+    const TensorDict before = read_checkpoint_tensors(require_checkpoint(full), average),
+                     stored = read_checkpoint_tensors(require_checkpoint(rounded), average),
+                     after = read_checkpoint_tensors(require_checkpoint(widened), average);
+    ASSERT_FALSE(before.empty());
+    for (const auto& [name, tensor] : before) {
+      EXPECT_TRUE(torch::equal(stored.at(name), tensor.to(torch::kBFloat16))) << average << " " << name;
+      EXPECT_TRUE(torch::equal(after.at(name), stored.at(name).to(torch::kFloat64))) << average << " " << name;
     }
   }
 }
