@@ -136,6 +136,7 @@ TEST(PlannedMemory, IsThatOfRuns) {
            {"llama", "schedule: {recompute: parts}\n"},
            {"llama", "schedule: {recompute: full}\n"},
            {"llama", "precision: bfloat16\n"},
+           {"llama", "optimizer: {name: adamw_bf16}\n"},
            {"llama", "parallel: {tensor: 2}\n"},
            {"llama", "parallel: {tensor: 2, sequence_parallel: true}\n"},
            {"llama", pipelined + "}\n"},
