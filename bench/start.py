@@ -1,18 +1,21 @@
-"""Milliseconds from the start of `gantry --help` to its end, beside other programs that only start and say a line, in one run.
+"""Milliseconds from the start of `gantry --help` and of its engine, which loads LibTorch, to their ends, with those of other
+programs that only start and print a line, and of a Python that imports torch, in one run.
 
 Each round runs every program once, so that a machine whose speed drifts is fair to all. --rounds N, --json FILE keeps the figures.
 """
 import argparse, json, os, pathlib, statistics, subprocess, sys, time
 
 GANTRY = os.environ.get("GANTRY_BIN", str(pathlib.Path(__file__).resolve().parent.parent / "build/release/bin/gantry"))
-OURS = [[GANTRY, "--help"], [GANTRY, "--version"], [GANTRY, "help", "schedule", "draw"]]
-PEERS = [["git", "--version"], ["python3", "-c", "pass"]]
+ENGINE = str(pathlib.Path(GANTRY).parent.parent / "libexec/gantry/gantry-engine")
+PYTHON = str(pathlib.Path(__file__).resolve().parent.parent / ".deps/venv/bin/python3")
+OURS = [[GANTRY, "--help"], [GANTRY, "--version"], [GANTRY, "help", "schedule", "draw"], [ENGINE, "--help"]]
+PEERS = [["git", "--version"], ["python3", "-c", "pass"], *([[PYTHON, "-c", "import torch"]] if os.path.exists(PYTHON) else [])]
 LIMIT = 50  # milliseconds, of `gantry --help`
 
 
 def milliseconds(command):
     started = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return 1e3 * (time.perf_counter() - started)
 
 
