@@ -30,17 +30,24 @@ void take_count(const JsonView& keys, const char* key, int& value) {
   if (const auto found = keys.find(key)) value = static_cast<int>(found->count(kMostTokens));
 }
 
+double number_in(const JsonView& value) {
+  if (!value.json().is_number()) value.refuse("a number");
+  return value.json().get<double>();
+}
+
 void take_number(const JsonView& keys, const char* key, double& value) {
-  const auto found = keys.find(key);
-  if (!found) return;
-  if (!found->json().is_number()) found->refuse("a number");
-  value = found->json().get<double>();
+  if (const auto found = keys.find(key)) value = number_in(*found);
 }
 
 std::vector<std::int64_t> tokens_in(const JsonView& list) {
   std::vector<std::int64_t> tokens;
   for (std::size_t i = 0; i < list.list().size(); ++i) tokens.push_back(list.element(i).count(kMostTokens));
   return tokens;
+}
+
+std::vector<std::int64_t> tokens_of_word(const JsonView& word) {
+  if (word.list().empty()) word.refuse("a list of tokens");
+  return tokens_in(word);
 }
 
 void take_tokens(const JsonView& keys, const char* key, std::vector<std::int64_t>& value) {
@@ -68,11 +75,7 @@ void take_forced_tokens(const JsonView& keys, GenerationOptions& options) {
 void take_words(const JsonView& keys, const char* key, std::vector<std::vector<std::int64_t>>& value) {
   const auto found = keys.find(key);
   if (!found) return;
-  for (std::size_t i = 0; i < found->list().size(); ++i) {
-    const JsonView word = found->element(i);
-    if (word.list().empty()) word.refuse("a list of tokens");
-    value.push_back(tokens_in(word));
-  }
+  for (std::size_t i = 0; i < found->list().size(); ++i) value.push_back(tokens_of_word(found->element(i)));
 }
 
 // Reads pairs of a list of tokens and a bias.
@@ -81,10 +84,8 @@ void take_biases(const JsonView& keys, const char* key, std::vector<SequenceBias
   if (!found) return;
   for (std::size_t i = 0; i < found->list().size(); ++i) {
     const JsonView pair = found->element(i);
-    const bool has_two = pair.json().is_array() && pair.json().size() == 2;
-    if (!has_two || !pair.json()[1].is_number() || !pair.json()[0].is_array() || pair.json()[0].empty())
-      pair.refuse("a list of a list of tokens and a number");
-    value.push_back({tokens_in(pair.element(0)), pair.json()[1].get<double>()});
+    if (pair.list().size() != 2) pair.refuse("a list of tokens and a number");
+    value.push_back({tokens_of_word(pair.element(0)), number_in(pair.element(1))});
   }
 }
 

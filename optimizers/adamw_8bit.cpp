@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "gantry/optimizers/adamw_step.h"
 #include "gantry/tensors/block_codes.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -78,17 +79,15 @@ std::optional<std::int64_t> AdamW8bit::own_steps(const torch::Tensor& parameter)
 
 void AdamW8bit::update(torch::Tensor& parameter, const torch::Tensor& gradient, const Options& given) {
   const auto& options = static_cast<const AdamW8bitOptions&>(given);
-  const auto [beta1, beta2] = options.betas();
   auto& state = own_state<AdamW8bitState>(parameter);
   const torch::Tensor averages = take_averages(parameter);
   state.step(state.step() + 1);
-  const auto steps = static_cast<double>(state.step());
   torch::Tensor first = averages[0], second = averages[1];
-  first.lerp_(gradient, 1 - beta1);
-  second.mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
-  const torch::Tensor size = (second / (1 - std::pow(beta2, steps))).sqrt_().add_(options.eps());
-  parameter.mul_(1 - options.lr() * options.weight_decay());
-  parameter.addcdiv_(first, size, -options.lr() / (1 - std::pow(beta1, steps)));
+  const auto adamw = torch::optim::AdamWOptions(options.lr())
+                         .betas(options.betas())
+                         .eps(options.eps())
+                         .weight_decay(options.weight_decay());
+  step_with_averages(parameter, gradient, first, second, adamw, state.step());
   const BlockCodes of_first = encode_blocks(by_rows(first), kAverageBlock, table_of_average(0)),
                    of_second = encode_blocks(by_rows(second), kAverageBlock, table_of_average(1));
   state.codes(torch::stack({of_first.codes, of_second.codes}));

@@ -1,8 +1,9 @@
 #include "gantry/optimizers/adamw_bf16.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "gantry/core/error.h"
+#include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/closure_loss.h"
 #include "gantry/optimizers/group_options.h"
 #include "gantry/optimizers/random_rounding.h"
@@ -23,21 +24,13 @@ struct UpdatedPart {
 };
 
 void update(const UpdatedPart& part, const AdamWOptions& options, std::int64_t step) {
-  const auto [beta1, beta2] = options.betas();
-  const auto steps = static_cast<double>(step);
   const auto type = part.parameter.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  const auto widened = [&](const torch::Tensor& tensor) { return tensor.to(type); };
-  const torch::Tensor gradient = widened(part.gradient), first = widened(part.first).lerp_(gradient, 1 - beta1),
-                      second = widened(part.second).mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
-  const auto hashes_of = [&](std::int64_t average) {
-    return element_hashes(gradient, part.parameter, static_cast<std::uint32_t>(2 * step + average));
-  };
-  torch::Tensor(part.first).copy_(randomly_rounded(first, hashes_of(0)));
-  torch::Tensor(part.second).copy_(randomly_rounded(second, hashes_of(1)));
-  const torch::Tensor size = (second / (1 - std::pow(beta2, steps))).sqrt_().add_(options.eps());
-  torch::Tensor values = widened(part.parameter);
-  values.mul_(1 - options.lr() * options.weight_decay());
-  values.addcdiv_(first, size, -options.lr() / (1 - std::pow(beta1, steps)));
+  const torch::Tensor gradient = part.gradient.to(type);
+  const torch::Tensor hashes = element_hashes(gradient, part.parameter, static_cast<std::uint32_t>(step));
+  torch::Tensor values = part.parameter.to(type), first = part.first.to(type), second = part.second.to(type);
+  step_with_averages(values, gradient, first, second, options, step);
+  torch::Tensor(part.first).copy_(randomly_rounded(first, hashes));
+  torch::Tensor(part.second).copy_(randomly_rounded(second, hashes));
   if (!values.is_alias_of(part.parameter)) torch::Tensor(part.parameter).copy_(values);
 }
 

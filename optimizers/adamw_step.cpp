@@ -1,6 +1,7 @@
 #include "gantry/optimizers/adamw_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -110,6 +111,17 @@ void step_by_adamw(torch::optim::AdamW& optimizer, double factor) {
   for (auto& group : optimizer.param_groups())
     step_by_adamw(group.params(), optimizer.state(), static_cast<const torch::optim::AdamWOptions&>(group.options()),
                   factor);
+}
+
+void step_with_averages(torch::Tensor& parameter, const torch::Tensor& gradient, torch::Tensor& first,
+                        torch::Tensor& second, const torch::optim::AdamWOptions& options, std::int64_t steps) {
+  const auto [beta1, beta2] = options.betas();
+  const auto count = static_cast<double>(steps);
+  first.lerp_(gradient, 1 - beta1);
+  second.mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
+  const torch::Tensor size = (second / (1 - std::pow(beta2, count))).sqrt_().add_(options.eps());
+  parameter.mul_(1 - options.lr() * options.weight_decay());
+  parameter.addcdiv_(first, size, -options.lr() / (1 - std::pow(beta1, count)));
 }
 
 }  // namespace gantry

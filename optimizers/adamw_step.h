@@ -1,4 +1,4 @@
-// AdamW steps of several parameters in one call of LibTorch's fused kernel.
+// AdamW steps: of several parameters in one call of LibTorch's fused kernel, and of one parameter by single operators.
 #pragma once
 
 #include <memory>
@@ -21,5 +21,10 @@ void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates
 
 // Steps all groups of a FusedAdamW.
 void step_by_adamw(torch::optim::AdamW& optimizer, double factor = 1);
+
+// Updates the two averages and then the parameter, all in place, for optimizers that store averages in another form.
+// All tensors have one type. `steps`: number of steps of the parameter, with this one. `options`: without amsgrad.
+void step_with_averages(torch::Tensor& parameter, const torch::Tensor& gradient, torch::Tensor& first,
+                        torch::Tensor& second, const torch::optim::AdamWOptions& options, std::int64_t steps);
 
 }  // namespace gantry
