@@ -48,7 +48,7 @@ def unit_command():
 
 def two_models():
     """A source of about 250 lines: the model of `gantry init` and examples/own_decoder.cpp."""
-    own = (ROOT / "examples/own_decoder.cpp").read_text().replace("#include <torch/torch.h>\n", "")
+    own = (ROOT / "examples/own_decoder.cpp").read_text()
     start = "int main() {\n"
     assert start in own
     model = (ROOT / "cli/init/template/model.h").read_text().replace("#pragma once\n", "")

@@ -12,7 +12,7 @@
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/encoder_configs.h"
 #include "gantry/models/described/family_reader.h"
-#include "gantry/models/described/sentence_modules.h"
+#include "gantry/models/described/keys_of_family.h"
 #include "gantry/models/described/shared_keys.h"
 
 namespace gantry::cli {
@@ -31,8 +31,15 @@ void read_part(ModelFolder& folder, const std::string& part, const Read& read) {
   }
 }
 
-std::string built_head(const models::FamilyReader& family, const json& keys) {
+// True if the family computes the sentence embedding of modules.json.
+bool embeds_sentences(const models::FamilyReader& family, const json& keys) {
+  return models::deciding_keys_of(keys, family.model_type, family.read).contains("sentence_pooling");
+}
+
+std::string built_head(const models::FamilyReader& family, const json& keys, bool is_without_head) {
   const std::string masked = "ForMaskedLM";
+  if (is_without_head && !family.architecture.ends_with(masked))
+    return models::architecture_without_head(family.architecture);
   if (!family.architecture.ends_with(masked)) return family.architecture;
   return models::bert_architecture(keys, family.architecture.substr(0, family.architecture.size() - masked.size()));
 }
@@ -51,9 +58,8 @@ void read_configuration(ModelFolder& folder, const json& keys) {
     models::refuse_model_type(folder.path + "/config.json", folder.model_type, known);
   }
   if (!models::flag_key(keys, models::kImageEncoder, false)) folder.not_loaded = family->other_parts;
-  folder.head = built_head(*family, keys);
-  folder.embeds_sentences =
-      family->architecture.ends_with("ForMaskedLM") && models::has_key(keys, models::kSentenceModules);
+  folder.embeds_sentences = embeds_sentences(*family, keys);
+  folder.head = built_head(*family, keys, folder.embeds_sentences);
   folder.passed_over = models::check_keys(*family, keys).unknown;
   folder.sizes = models::model_sizes(folder.model_type, keys);
 }

@@ -68,11 +68,11 @@ endfunction()
 # warns of comparisons of strings that are sound (GCC bug 105651).
 set(gantry_cool_options $<$<CONFIG:Release>:-O1> -Wno-stringop-overread)
 
-# gantry_folder(NAME [PLAIN] [APART] [HOT] [FROM FOLDER] [ONLY REGEX] [EXCLUDE REGEX] [WITH FILE...] [INCLUDES FOLDER...]
+# gantry_folder(NAME [PLAIN] [HOT] [LOOPS] [FROM FOLDER] [ONLY REGEX] [EXCLUDE REGEX] [WITH FILE...] [INCLUDES FOLDER...]
 # [DEFINITIONS ...] [LIBRARIES ...]): a folder, or its files whose paths match, and the files after WITH, in libgantry.so.
-# PLAIN: without LibTorch, in libgantry-core.so. APART: its sources are not joined. HOT: its own loops take time.
+# PLAIN: without LibTorch, in libgantry-core.so. HOT: its own loops take time. LOOPS: they are vectorised whatever their length.
 function(gantry_folder name)
-  cmake_parse_arguments(ARG "PLAIN;APART;HOT" "FROM;ONLY;EXCLUDE" "WITH;INCLUDES;DEFINITIONS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "PLAIN;HOT;LOOPS" "FROM;ONLY;EXCLUDE" "WITH;INCLUDES;DEFINITIONS;LIBRARIES" ${ARGN})
   if(NOT ARG_FROM)
     set(ARG_FROM ${name})
   endif()
@@ -86,7 +86,9 @@ function(gantry_folder name)
   add_library(gantry_${name} OBJECT ${sources} ${ARG_WITH})
   target_include_directories(gantry_${name} SYSTEM PRIVATE ${ARG_INCLUDES})
   target_compile_definitions(gantry_${name} PRIVATE ${ARG_DEFINITIONS})
-  if(NOT ARG_HOT)
+  if(ARG_LOOPS AND NOT GANTRY_SANITIZE)  # with a sanitizer g++ 12 crashes on one of them
+    target_compile_options(gantry_${name} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-O3>)
+  elseif(NOT ARG_HOT AND NOT ARG_LOOPS)
     target_compile_options(gantry_${name} PRIVATE ${gantry_cool_options})
   endif()
   target_link_libraries(gantry_${name} PRIVATE ${ARG_LIBRARIES})
@@ -97,9 +99,7 @@ function(gantry_folder name)
     gantry_use_torch(gantry_${name})
     set_property(GLOBAL APPEND PROPERTY GANTRY_FOLDERS gantry_${name})
   endif()
-  if(NOT ARG_APART)
-    gantry_join_sources(gantry_${name})
-  endif()
+  gantry_join_sources(gantry_${name})
 endfunction()
 
 # libgantry-core.so, of the plain folders, which programs without LibTorch link as gantry::core.

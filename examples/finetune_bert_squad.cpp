@@ -4,8 +4,6 @@
 // usage: finetune_bert_squad VOCAB SQUAD.json   (vocab.txt of a BERT model, and a file of SQuAD's format)
 #include <cstdio>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/data/squad_answers.h"
 #include "gantry/models/bert_family.h"

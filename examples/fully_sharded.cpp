@@ -2,8 +2,6 @@
 // rows of every parameter, and its optimizer updates these rows. Two threads by default; N processes under mpirun -n N.
 #include <cstdio>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/plugins/fully_shard.h"
 

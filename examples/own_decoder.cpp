@@ -1,7 +1,5 @@
 // A custom decoder with grouped KV heads, rotary positions, padding, sequence parallelism, tied weights and losses of
 // its own. It compares a step in several layouts with the same step on one rank.
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/norms.h"

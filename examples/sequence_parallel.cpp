@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/profiling/profiler.h"

@@ -2,8 +2,6 @@
 // by default; N processes under mpirun -n N.
 #include <cstdio>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/sharder.h"
 

@@ -2,8 +2,6 @@
 // by default; N / 2 replicas under mpirun -n N.
 #include <cstdio>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/sharder.h"
 

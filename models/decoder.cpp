@@ -12,7 +12,9 @@
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
+#include "gantry/models/sentence_embedding.h"
 #include "gantry/models/shared_keys.h"
+#include "gantry/models/text_rows.h"
 #include "gantry/models/vision/image_encoder.h"
 #include "gantry/nn/deferred_logits.h"
 #include "gantry/nn/depthwise_convolution.h"
@@ -88,8 +90,10 @@ DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description))
     layers_->push_back(DecoderLayer(spec, index));
   norm_ = DecoderNorm(*this, names.norm, spec.norm, spec.hidden);
   if (spec.embedding_width > 0) project_out_ = linear_at(*this, names.project_out, spec.hidden, columns, false);
-  if (spec.labels > 0) full_sequence_ = register_at(*this, kFullSequence, nn::PrepareInput());
-  head_ = linear_at(*this, names.head, columns, head_rows(spec), spec.head_bias);
+  if (!predicts_tokens(spec)) full_sequence_ = register_at(*this, kFullSequence, nn::PrepareInput());
+  if (!spec.sentence) head_ = linear_at(*this, names.head, columns, head_rows(spec), spec.head_bias);
+  if (spec.sentence && spec.sentence->compares)
+    samples_ = register_module(kSamples, std::make_shared<nn::GatherSamplesImpl>());
   initialise();
   if (spec.tied) head_->tie_weight(tokens_->weight);
 }
@@ -142,23 +146,24 @@ torch::Tensor DecoderImpl::embed(const StageContext& stage, const torch::Tensor&
   if (patches.defined()) hidden = with_images(hidden, input_ids, patches, stage.batch());
   if (project_in_) hidden = project_in_(hidden);
   if (positions_) {
-    const torch::Tensor known_rows = rows_of_positions(stage, known.positions);
+    const torch::Tensor known_rows = rows_of_positions(stage, known, input_ids);
     hidden =
         hidden + positions_(known_rows.defined() ? known_rows : CountedNumbers(tokens, input_ids.options()).numbers);
   }
   return dropped(dropout_, embedding_norm_(hidden));
 }
 
-torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const {
+torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const nn::TokenContext& known,
+                                             const torch::Tensor& input_ids) const {
+  const torch::Tensor& positions = known.positions;
   if (spec.position_offset == 0) return positions;
-  const auto& part = stage.sequence();
-  const torch::Tensor mask = part ? part->keep : stage.batch().get("attention_mask");
+  const auto& part = known.sequence;
+  const torch::Tensor mask = part ? part->keep : known.keep;
   // Ranks share the sequence, and the batch has neither positions nor documents. A mask then decides the
   // rows.
   const bool are_places = part && !part->documents.defined() && !stage.batch().contains("position_ids");
   if (positions.defined() && !(are_places && mask.defined())) return positions + spec.position_offset;
-  const torch::Tensor ids = stage.batch().at("input_ids");
-  const torch::Tensor counted = mask.defined() ? mask.to(torch::kInt64) : torch::ones_like(ids);
+  const torch::Tensor counted = mask.defined() ? mask.to(torch::kInt64) : torch::ones_like(input_ids);
   // Rows for the tokens that count. Padding has the row before the first one.
   const torch::Tensor rows = counted.cumsum(1) * counted - 1 + spec.position_offset;
   return part ? rows.index_select(1, part->positions.view({-1})) : rows;
@@ -184,10 +189,21 @@ torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const Tens
   return hidden.index({torch::arange(ids.size(0), ids.options()), last});
 }
 
+// All ranks that share the sequences compute the same values.
+TensorDict DecoderImpl::sentence_results(const StageContext& stage, const nn::TokenContext& known,
+                                         const torch::Tensor& own) const {
+  const nn::StreamScope scope(stage, nullptr);
+  const auto& part = known.sequence;
+  const torch::Tensor hidden = part ? nn::joined(own, *part) : own;
+  return {{"last_hidden_state", hidden},
+          {"sentence_embedding", sentence_embedding(hidden, part ? part->keep : known.keep, *spec.sentence)}};
+}
+
 TensorDict DecoderImpl::first_state(const StageContext& stage, const TensorDict& input,
                                     const nn::TokenContext& tokens) {
   const torch::Tensor& ids = (encoder_ ? stage.batch() : input).at("input_ids");
   check_text_tokens(ids, spec);
+  if (spec.sentence) refuse_documents(stage.batch());
   const torch::Tensor hidden =
       embed(stage, ids, tokens, stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor(),
             encoder_ ? input.at(kImagePatches) : torch::Tensor());
@@ -205,9 +221,19 @@ TensorDict DecoderImpl::handed_on(const StageContext& stage, const TensorDict& s
   return later;
 }
 
+// Each text is a row. There is one stage (nn/gather_samples.h).
+TensorDict DecoderImpl::compare_texts(const StageContext& stage, const TensorDict& input) {
+  const TextRows rows = rows_of_texts(stage, input, "[samples, texts, tokens], with one sequence per text");
+  const ForwardScope scope(rows.forward);
+  return compared_texts(*samples_, rows.grouped(run_stage(stage, rows.input, rows.tokens).at("sentence_embedding")));
+}
+
 TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
   check_entries(stage.batch(), spec);
-  nn::TokenContext tokens = stage.tokens();
+  return samples_ ? compare_texts(stage, input) : run_stage(stage, input, stage.tokens());
+}
+
+TensorDict DecoderImpl::run_stage(const StageContext& stage, const TensorDict& input, nn::TokenContext tokens) {
   if (const torch::Tensor types = stage.batch().get("token_type_ids");
       types.defined() && spec.vision && spec.vision->both_directions)
     tokens.images = numbered_images(types);
@@ -237,6 +263,7 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDic
   }
   if (predicts_further()) add_mtp_loss(stage, state);
   if (project_out_) hidden = project_out_(hidden);
+  if (spec.sentence) return sentence_results(stage, tokens, full_sequence_(hidden));
   if (full_sequence_) {
     const torch::Tensor last = last_tokens(tokens, stage.batch(), full_sequence_(hidden));
     const nn::StreamScope scope(stage, nullptr);

@@ -223,7 +223,7 @@ bool is_unused(const DecoderFamily& family, const DecoderSpec& spec, const std::
   if (is_unused_key(spec, name)) return true;
   const bool is_label_head = spec.labels > 0 && name.starts_with(spec.names.head + ".");
   if (is_other_head(name)) return !is_label_head;
-  if (spec.labels > 0 && name.starts_with(family.files.head + ".")) return true;
+  if (!predicts_tokens(spec) && name.starts_with(family.files.head + ".")) return true;
   return family.files.further_layers && is_further_layers(family.files, spec, name);
 }
 
@@ -249,13 +249,21 @@ void add_labels(json& full, const DecoderSpec& spec) {
 
 json full_config(const DecoderFamily& family, const json& keys) {
   const DecoderSpec spec = decoder_spec(family, keys);
-  const std::string architecture = spec.labels > 0 ? architecture_key(keys) : family.architecture;
+  const std::string architecture = spec.labels > 0 ? architecture_key(keys)
+                                   : spec.sentence ? architecture_without_head(family.architecture)
+                                                   : family.architecture;
   json full = full_config_of(keys, family.model_type, architecture,
                              [&](ConfigReader& reader) { return read_decoder(family, reader); });
   if (spec.labels > 0) add_labels(full, spec);
   if (!spec.vision) full.erase(kImageEncoder);
   if (!family.tower) leave_out_tokens(full);  // a tower has them in the mapping of the decoder
   return full;
+}
+
+// See ModelFamily::task.
+std::string task_of(const DecoderSpec& spec) {
+  if (spec.sentence) return spec.sentence->compares ? "contrast" : "none";
+  return spec.labels > 0 ? "classes" : "tokens";
 }
 
 // The text decoder of a larger model is its module model.language_model, and the other parts are modules of `model`,
@@ -299,7 +307,7 @@ ModelFamily model_family(const DecoderFamily& family) {
                 const DecoderSpec described = spec(keys);
                 return described.unlimited_positions ? kNoLimit : described.positions;
               },
-          .task = [](const json& keys) -> std::string { return has_labels(keys) ? "classes" : "tokens"; },
+          .task = [spec](const json& keys) { return task_of(spec(keys)); },
           .problem_type = [](const json& keys) -> std::string {
             return has_labels(keys) ? problem_type_of(keys, label_count(keys)) : "single_label_classification";
           },

@@ -243,7 +243,8 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
 }
 
 bool has_tiled_logits(const Workload& workload, const Layout& layout) {
-  if (!workload.program.keeps_results || workload.model.labels > 0 || workload.keeps_logits) return false;
+  if (!workload.program.keeps_results || !models::predicts_tokens(workload.model) || workload.keeps_logits)
+    return false;
   const int ranks = layout.tensor * (layout.shares_vocabulary ? layout.pipeline : 1);
   const double tokens = as_double(workload.sequence) / layout.context * layout.microbatch;
   return value_bytes(workload.precision) * tokens * largest_part(workload.model.vocabulary, ranks) >
@@ -291,7 +292,7 @@ PartOperations head_operations(const Workload& workload, const Layout& layout) {
   const double columns = as_double(models::embedding_columns(workload.model));
   if (models::embedding_weights(workload.model) > 0)
     builder.product(builder.tokens_between(), hidden, columns, builder.bytes() * builder.tokens_between() * hidden);
-  if (workload.model.labels > 0) return builder.take();  // the head reads one token per sample
+  if (!models::predicts_tokens(workload.model)) return builder.take();  // other heads read one token per sample
   for (int use = 0; use <= models::mtp_depths(workload.model); ++use) add_logits(builder, workload, layout);
   return builder.take();
 }

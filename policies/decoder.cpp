@@ -7,7 +7,9 @@
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/vision_modules.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/models/text_rows.h"
 #include "gantry/models/vision/images_by_sample.h"
+#include "gantry/policies/text_groups.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -53,10 +55,9 @@ ShardPlan shards_of(const models::DecoderImpl& model) {
     for (const std::string& encoder : encoder_roots(*spec.vision)) plan.push_back({encoder, FullSequence{}});
     plan.push_back({models::kImageRows, PrepareInput{.from = Replicate{}, .to = Shard{1}}});
   }
-  if (spec.labels > 0) {
+  if (!models::predicts_tokens(spec))
     plan.push_back({models::kFullSequence, PrepareInput{.from = Shard{1}, .to = Replicate{}}});
-    plan.push_back({names.head, FullSequence{}});
-  }
+  if (spec.labels > 0) plan.push_back({names.head, FullSequence{}});
   if (spec.embedding_width > 0)
     for (const auto& projection : {names.project_in, names.project_out})
       plan.push_back({projection, SequenceParallel{}});
@@ -85,8 +86,9 @@ std::vector<std::string> head_modules(const DecoderSpec& spec) {
   std::vector<std::string> paths = after_layers(spec);
   if (spec.norm.exists() && spec.mtp_loss == 0) paths.push_back(names.norm);
   if (spec.embedding_width > 0) paths.push_back(names.project_out);
-  if (spec.labels > 0) paths.emplace_back(models::kFullSequence);
-  paths.push_back(names.head);
+  if (!models::predicts_tokens(spec)) paths.emplace_back(models::kFullSequence);
+  if (!spec.sentence) paths.push_back(names.head);
+  if (spec.sentence && spec.sentence->compares) paths.emplace_back(models::kSamples);
   return paths;
 }
 
@@ -110,12 +112,12 @@ std::string without_context(const DecoderSpec& spec) {
   return "";
 }
 
-// A head for labels reads the last token, which may be on any rank, so all ranks of parallel.context compute
-// it.
+// A head for labels reads the last token, which may be on any rank, and a sentence embedding several tokens. All ranks
+// of parallel.context compute them.
 ContextSplit context_of(const DecoderSpec& spec) {
   ContextSplit context{.heads = models::fewest_heads(spec)};
   context.objection = [spec](int ranks, int tensor) { return models::context_objection(spec, ranks, tensor); };
-  if (spec.labels == 0) return context;
+  if (models::predicts_tokens(spec)) return context;
   context.gathers_outputs = true;
   context.streams = [](const TensorDict& batch) -> std::vector<TokenStream> {
     return {{.tokens = BatchUse().tokens_of(batch),
@@ -126,7 +128,7 @@ ContextSplit context_of(const DecoderSpec& spec) {
 }
 
 std::optional<VocabularyModules> vocabulary_of(const DecoderSpec& spec) {
-  if (spec.labels > 0 || spec.vision || spec.mtp_loss > 0) return std::nullopt;
+  if (!models::predicts_tokens(spec) || spec.vision || spec.mtp_loss > 0) return std::nullopt;
   return VocabularyModules{.embedding = spec.names.tokens,
                            .head = spec.names.head,
                            .scale = spec.logit_scale,
@@ -156,8 +158,10 @@ ModelSplit DecoderPolicy::split(const models::DecoderImpl& model) const {
                    .vocabulary = vocabulary_of(spec),
                    .without_context = without_context(spec),
                    .joint_loss = spec.router_loss > 0 ? "model.config.output_router_logits" : ""};
-  if (split.without_context.empty()) split.context = context_of(spec);
-  if (spec.labels == 0) {
+  const bool has_groups = spec.sentence && spec.sentence->compares;
+  if (has_groups) split.batch.tokens_per_sample = tokens_of_texts;
+  if (split.without_context.empty() && !has_groups) split.context = context_of(spec);
+  if (models::predicts_tokens(spec)) {
     split.split_outputs = {{"logits", spec.names.head}};
     split.continuation = {.is_cached = true, .positions = spec.unlimited_positions ? 0 : spec.positions};
     if (spec.vision)

@@ -7,6 +7,7 @@
 
 #include "gantry/models/text_encoder.h"
 #include "gantry/policies/policy.h"
+#include "gantry/policies/text_groups.h"
 
 namespace gantry {
 
@@ -28,11 +29,8 @@ class TextEncoderPolicy : public PolicyFor<Model> {
     // The work of a head that reads only the first token does not grow with the tokens.
     if (!reads_each_token(head)) split.work->last = 0;
     if (*logits) split.split_outputs = {{"logits", logits}};
-    if (has_groups)  // tokens of one of several sequences per sample
-      split.batch.tokens_per_sample = [](const TensorDict& batch) {
-        const torch::Tensor ids = batch.get("input_ids");
-        return ids.defined() && ids.dim() == 3 ? ids.size(2) : BatchUse().tokens_of(batch);
-      };
+    if (has_groups)
+      split.batch.tokens_per_sample = tokens_of_texts;
     else
       split.context = context_of(model);
     split.batch.between = {"attention_mask", "document_ids", "position_ids"};

@@ -51,9 +51,9 @@ struct Passes {
 
 // Executes all ranks in simulated time. The action that can start first is executed; of several, passes that other
 // ranks wait for take precedence.
-class Placing {
+class VocabularyPlacing {
  public:
-  Placing(const Schedule& schedule, const Costs& costs, int algorithm, int ahead);
+  VocabularyPlacing(const Schedule& schedule, const Costs& costs, int algorithm, int ahead);
   // Returns nothing if a rank would take `limit` or longer, or if no order is found.
   std::optional<Schedule> run(double limit = kUnknown);
 
@@ -96,7 +96,7 @@ std::vector<int> order_of_stage(const std::vector<Action>& row, int stage, bool 
   return order;
 }
 
-Passes Placing::make_passes(ActionKind kind, double cost, std::vector<int> order) const {
+Passes VocabularyPlacing::make_passes(ActionKind kind, double cost, std::vector<int> order) const {
   Passes passes{kind, cost, std::move(order)};
   passes.next.assign(result_.ranks(), 0);
   passes.done.assign(result_.microbatches, 0);
@@ -104,7 +104,7 @@ Passes Placing::make_passes(ActionKind kind, double cost, std::vector<int> order
   return passes;
 }
 
-Placing::Placing(const Schedule& schedule, const Costs& costs, int algorithm, int ahead)
+VocabularyPlacing::VocabularyPlacing(const Schedule& schedule, const Costs& costs, int algorithm, int ahead)
     : result_(schedule),
       costs_(stage_costs(schedule, costs)),
       rank_of_stage_(ranks_by_stage(schedule)),
@@ -137,7 +137,7 @@ Placing::Placing(const Schedule& schedule, const Costs& costs, int algorithm, in
   }
 }
 
-double Placing::cost_of(const Action& action) const {
+double VocabularyPlacing::cost_of(const Action& action) const {
   const StageCosts& of = costs_[action.stage];
   if (action.kind == ActionKind::kForward) return of.forward;
   if (action.kind == ActionKind::kInputGradient) return of.input_gradient;
@@ -145,13 +145,13 @@ double Placing::cost_of(const Action& action) const {
 }
 
 // The time on all ranks; kUnknown while a rank has not started.
-double Placing::end_of(const Passes& passes, int microbatch) const {
+double VocabularyPlacing::end_of(const Passes& passes, int microbatch) const {
   if (passes.done[microbatch] < result_.ranks()) return kUnknown;
   return passes.end[microbatch];
 }
 
 // The time at which the action's data are available; kUnknown if it is not known yet.
-double Placing::own_ready(const Action& action) const {
+double VocabularyPlacing::own_ready(const Action& action) const {
   const int stages = static_cast<int>(rank_of_stage_.size()), microbatch = action.microbatch;
   const bool forward = action.kind == ActionKind::kForward;
   double ready = 0;
@@ -166,7 +166,7 @@ double Placing::own_ready(const Action& action) const {
   return ready;
 }
 
-double Placing::pass_ready(const Passes& pass, int rank) const {
+double VocabularyPlacing::pass_ready(const Passes& pass, int rank) const {
   if (pass.next[rank] == static_cast<int>(pass.order.size())) return kUnknown;
   const int microbatch = pass.order[pass.next[rank]];
   const int last = static_cast<int>(rank_of_stage_.size()) - 1;
@@ -187,20 +187,20 @@ double Placing::pass_ready(const Passes& pass, int rank) const {
   }
 }
 
-void Placing::consider(Choice& best, double ready, int rank, int priority, Passes* pass) const {
+void VocabularyPlacing::consider(Choice& best, double ready, int rank, int priority, Passes* pass) const {
   const double start = std::max(ready, clock_[rank]);
   if (start < best.start || (start == best.start && start != kUnknown && priority > best.priority))
     best = {start, priority, pass};
 }
 
 // Algorithm 2: no rank waits for the head gradients, so they fill idle time. The logits are kept until then.
-void Placing::consider_weights(Choice& best, int rank, bool has_own) {
+void VocabularyPlacing::consider_weights(Choice& best, int rank, bool has_own) {
   const bool others_wait = before_backward_ == &head_backward_;
   const bool fills = !others_wait && has_own && head_.next[rank] - head_backward_.next[rank] < kLogitsWaiting;
   consider(best, pass_ready(head_backward_, rank), rank, fills ? 1 : 5, &head_backward_);
 }
 
-Placing::Choice Placing::choose(int rank) {
+VocabularyPlacing::Choice VocabularyPlacing::choose(int rank) {
   Choice best;
   const bool has_own = next_[rank] < rows_[rank].size();
   if (has_own) consider(best, own_ready(rows_[rank][next_[rank]]), rank, 3, nullptr);
@@ -220,7 +220,7 @@ Placing::Choice Placing::choose(int rank) {
   return best;
 }
 
-void Placing::take(int rank, const Choice& choice) {
+void VocabularyPlacing::take(int rank, const Choice& choice) {
   begin_[rank] = std::min(begin_[rank], choice.start);
   if (choice.pass) {
     Passes& pass = *choice.pass;
@@ -241,7 +241,7 @@ void Placing::take(int rank, const Choice& choice) {
   result_.actions[rank].push_back(action);
 }
 
-std::optional<Schedule> Placing::run(double limit) {
+std::optional<Schedule> VocabularyPlacing::run(double limit) {
   const auto finished = [&](int rank) {
     const auto is_done = [&](const Passes& pass) { return pass.next[rank] == static_cast<int>(pass.order.size()); };
     return next_[rank] == rows_[rank].size() && is_done(embed_) && is_done(head_) && is_done(combine_) &&
@@ -279,7 +279,7 @@ void refuse_pairs(const Schedule& schedule) {
 
 std::optional<Schedule> with_vocabulary(const Schedule& schedule, const Costs& costs, int algorithm, int ahead) {
   refuse_pairs(schedule);
-  return Placing(schedule, costs, algorithm, ahead).run();
+  return VocabularyPlacing(schedule, costs, algorithm, ahead).run();
 }
 
 Schedule with_vocabulary(const Schedule& schedule, const Costs& costs, int algorithm) {
@@ -289,7 +289,7 @@ Schedule with_vocabulary(const Schedule& schedule, const Costs& costs, int algor
   std::optional<Schedule> best;
   double shortest = kUnknown;
   for (int ahead = 0; ahead <= kMostAhead * static_cast<int>(chunks); ++ahead) {
-    Placing placing(schedule, costs, algorithm, ahead);
+    VocabularyPlacing placing(schedule, costs, algorithm, ahead);
     auto made = placing.run(kGain * shortest);
     if (!made) continue;
     shortest = placing.longest();

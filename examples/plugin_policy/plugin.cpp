@@ -1,8 +1,6 @@
 // A policy and its model in a shared library, which `gantry train` loads because train.yaml lists it in `libraries`.
 #include <nlohmann/json.hpp>
 
-#include <torch/torch.h>
-
 #include "gantry/booster/gantry.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/model_family.h"

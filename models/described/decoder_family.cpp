@@ -7,6 +7,7 @@
 #include "gantry/core/error.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/model_outline.h"
+#include "gantry/models/described/sentence_modules.h"
 #include "gantry/models/described/shared_keys.h"
 #include "gantry/models/families/families.h"
 
@@ -26,6 +27,17 @@ DecoderSpec with_labels(DecoderSpec spec, ConfigReader& reader) {
   spec.logit_scale = 1;
   spec.logit_soft_cap = spec.router_loss = 0;
   reader.decides("num_labels", spec.labels);
+  return spec;
+}
+
+// The model without its head, if modules.json describes a sentence embedding.
+DecoderSpec with_sentence(DecoderSpec spec, ConfigReader& reader) {
+  spec.sentence = read_sentence_modules(reader);
+  if (!spec.sentence) return spec;
+  if (spec.mtp_loss > 0)
+    refuse_key(kMtpFactor, spec.mtp_loss, "0, or no such key", "the model of modules.json predicts no tokens");
+  spec.tied = spec.head_bias = false;
+  spec.router_loss = 0;
   return spec;
 }
 
@@ -106,14 +118,16 @@ const std::vector<DecoderFamily>& decoder_families() {
 }
 
 bool has_labels(const json& keys) {
-  return keys.is_object() && architecture_key(keys).ends_with("ForSequenceClassification");
+  return keys.is_object() && !has_key(keys, kSentenceModules) &&
+         architecture_key(keys).ends_with("ForSequenceClassification");
 }
 
 DecoderSpec read_decoder(const DecoderFamily& family, ConfigReader& reader) {
   read_shared_keys(reader, false);
   DecoderSpec spec = family.tower ? read_tower(family, reader) : family.read(reader);
   spec.family = family.model_type;
-  return has_labels(reader.keys()) ? with_labels(std::move(spec), reader) : spec;
+  if (has_labels(reader.keys())) return with_labels(std::move(spec), reader);
+  return family.tower ? spec : with_sentence(std::move(spec), reader);
 }
 
 DecoderSpec decoder_spec(const std::string& family, const json& keys) {

@@ -116,7 +116,7 @@ std::vector<ModuleShard> decoder_shards(const DecoderSpec& spec) {
   add_layers(all, spec);
   all.push_back({spec.names.tokens, Vocab{}});
   if (spec.layer_inputs) all.push_back({spec.names.layer_tokens, Vocab{}});
-  if (spec.labels == 0) all.push_back({spec.names.head, Column{}});
+  if (predicts_tokens(spec)) all.push_back({spec.names.head, Column{}});
   if (spec.vision)
     for (ModuleShard& shard : vision_shards(*spec.vision)) all.push_back(std::move(shard));
   return all;

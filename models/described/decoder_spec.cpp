@@ -178,7 +178,12 @@ std::int64_t fused_rows(const AttentionSpec& attention) {
   return (attention.heads + 2 * attention.key_heads) * attention.head_size;
 }
 
-std::int64_t head_rows(const DecoderSpec& spec) { return spec.labels > 0 ? spec.labels : spec.vocabulary; }
+bool predicts_tokens(const DecoderSpec& spec) { return spec.labels == 0 && !spec.sentence; }
+
+std::int64_t head_rows(const DecoderSpec& spec) {
+  if (spec.sentence) return 0;
+  return spec.labels > 0 ? spec.labels : spec.vocabulary;
+}
 
 std::int64_t embedding_columns(const DecoderSpec& spec) {
   return spec.embedding_width > 0 ? spec.embedding_width : spec.hidden;
@@ -218,7 +223,7 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
   shapes.below("");
   shapes.norm(names.norm, spec.norm, spec.hidden);
   if (spec.embedding_width > 0) shapes.linear(names.project_out, spec.hidden, columns, false);
-  if (!spec.tied) shapes.table(names.head, head_rows(spec), columns);
+  if (!spec.tied && !spec.sentence) shapes.table(names.head, head_rows(spec), columns);
   if (spec.head_bias) shapes.vector(names.head + ".bias", head_rows(spec));
   if (spec.vision)
     for (auto& [name, shape, used] : vision_parameters(*spec.vision, spec.hidden))

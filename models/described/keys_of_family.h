@@ -49,6 +49,13 @@ nlohmann::json full_config_of(const nlohmann::json& keys, const std::string& fam
   return full;
 }
 
+// The name of the class of transformers without a head: "LlamaModel" of "LlamaForCausalLM".
+inline std::string architecture_without_head(const std::string& architecture) {
+  for (const std::string head : {"ForCausalLM", "LMHeadModel"})
+    if (architecture.ends_with(head)) return architecture.substr(0, architecture.size() - head.size()) + "Model";
+  return architecture;
+}
+
 // Sets absent token ids to null, because the defaults of transformers can be outside of a smaller vocabulary.
 inline void leave_out_tokens(nlohmann::json& config) {
   for (const char* token : {"bos_token_id", "eos_token_id"})

@@ -45,7 +45,7 @@ double stream_weights(const DecoderSpec& spec) {
 }
 
 double head_weights(const DecoderSpec& spec) {
-  const std::int64_t rows = spec.labels > 0 ? 0 : spec.vocabulary;  // a head for labels reads one token per sample
+  const std::int64_t rows = predicts_tokens(spec) ? spec.vocabulary : 0;  // other heads read one token per sample
   const double uses = 1 + mtp_depths(spec);  // each depth of multi-token prediction uses the head
   return uses * static_cast<double>(rows) * static_cast<double>(embedding_columns(spec)) + embedding_weights(spec) +
          stream_weights(spec);

@@ -19,7 +19,7 @@ struct Choice {
 };
 
 // The state of a rank in its row.
-struct Progress {
+struct RankProgress {
   std::size_t next = 0;
   double clock = 0;
   double first_start = kNever;
@@ -103,12 +103,12 @@ class Filling {
   std::vector<int> rank_of_stage_;
   StageGrid<double> forward_ready_, backward_ready_;
   std::vector<int> next_forward_;  // microbatch, by stage
-  std::vector<Progress> progress_;
+  std::vector<RankProgress> progress_;
   EarliestRank earliest_;
 };
 
 Choice Filling::next_in_order(int rank) const {
-  const Progress& at = progress_[rank];
+  const RankProgress& at = progress_[rank];
   const auto& row = order_.actions[rank];
   const Choice weight{at.has_weight() ? at.clock : kNever};
   if (at.next == row.size()) return weight;
@@ -129,7 +129,7 @@ Choice Filling::next_of(int rank) const {
 // A forward from a later position in the row that can start before the next action, if the memory limit allows it until
 // its turn.
 Choice Filling::early_forward(int rank, const Choice& in_order) const {
-  const Progress& at = progress_[rank];
+  const RankProgress& at = progress_[rank];
   const auto& row = order_.actions[rank];
   const std::size_t end = std::min(row.size(), at.next + kFarthest);
   double held = at.held;
@@ -150,7 +150,7 @@ Choice Filling::early_forward(int rank, const Choice& in_order) const {
 }
 
 void Filling::run_weight(int rank) {
-  Progress& at = progress_[rank];
+  RankProgress& at = progress_[rank];
   const Action& input = at.waiting[at.first_waiting++];
   result_.actions[rank].push_back({ActionKind::kWeightGradient, input.stage, input.microbatch});
   at.clock = at.choice.start + options_.weight_gradient;
@@ -159,7 +159,7 @@ void Filling::run_weight(int rank) {
 }
 
 void Filling::run_computation(int rank, const Action& action) {
-  Progress& at = progress_[rank];
+  RankProgress& at = progress_[rank];
   result_.actions[rank].push_back(action);
   if (action.kind == ActionKind::kForward) {
     at.clock = at.choice.start + options_.forward;
@@ -180,7 +180,7 @@ void Filling::run_computation(int rank, const Action& action) {
 
 // Executes the rank's choice. Returns the rank that receives its result, or -1.
 int Filling::commit(int rank) {
-  Progress& at = progress_[rank];
+  RankProgress& at = progress_[rank];
   at.first_start = std::min(at.first_start, at.choice.start);
   if (at.choice.position == kWeight) {
     run_weight(rank);
@@ -203,7 +203,7 @@ int Filling::commit(int rank) {
 Length Filling::measure() const {
   double longest = 0, first = kNever, last = 0;
   int peak = 0;
-  for (const Progress& at : progress_) {
+  for (const RankProgress& at : progress_) {
     longest = std::max(longest, at.clock - at.first_start);
     first = std::min(first, at.first_start);
     last = std::max(last, at.clock);

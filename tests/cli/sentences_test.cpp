@@ -35,7 +35,12 @@ const std::vector<SentenceCase> kSentenceCases = {
     {"families/distilbert", R"({"embedding_dimension": 32, "pooling_mode": "mean_sqrt_len_tokens"})"},
     {"families/nomic_bert", "{}"},
     {"families/modernbert", R"({"pooling_mode_lasttoken": true, "include_prompt": true})", true},
-    {"families/electra", R"({"pooling_mode": ["cls", "mean"]})", true}};
+    {"families/electra", R"({"pooling_mode": ["cls", "mean"]})", true},
+    {"families/qwen3", R"({"pooling_mode_lasttoken": true})", true},
+    {"families/gemma", R"({"pooling_mode": "mean"})"},
+    {"families/opt_projected", R"({"pooling_mode": ["cls", "lasttoken"]})"},
+    {"families/lfm2", R"({"pooling_mode_max_tokens": true})", true},
+    {"families/qwen3_moe", R"({"pooling_mode": "lasttoken"})"}};
 const std::vector<std::string> kSentenceLayouts = {
     "--set parallel.tensor=2 --set parallel.sequence_parallel=true",
     "--set parallel.pipeline=2 --set schedule.microbatches=2",
@@ -123,11 +128,32 @@ TEST(Sentences, ExportsKeepTheModules) {
   EXPECT_LT(sentence_difference(sentence_outputs(scratch, "exported").at("sentence_embedding"), expected), 1e-12);
 }
 
-// The losses and gradients of multiple negatives ranking. Replicas compare their texts with those of all others.
-TEST(Sentences, GroupsOfTextsAreRankedAsByTheReference) {
+// A decoder has no head then, even if its files have one.
+TEST(Sentences, ExportsOfDecodersHaveNoHead) {
   const ScratchFolder scratch;
-  write_sentence_model(scratch, {"families/distilbert", R"({"pooling_mode": "mean"})"});
-  const TensorDict expected = read_safetensors(kSentenceGolden + "sentences/group_results.safetensors");
+  write_sentence_model(scratch, {"families/qwen3", R"({"pooling_mode": "lasttoken"})"});
+  const torch::Tensor expected = sentence_outputs(scratch, "model").at("sentence_embedding");
+  for (const std::string& step : {fmt::format("import {} {}", scratch / "model", scratch / "imported"),
+                                  fmt::format("export {} {}", scratch / "imported", scratch / "exported")}) {
+    const Outcome run = run_program(gantry_program() + " checkpoint " + step, 60);
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+  }
+  EXPECT_EQ(json::parse(read_file(scratch / "exported/config.json"))["architectures"], json({"Qwen3Model"}));
+  const TensorDict tensors = read_safetensors(scratch / "exported/model.safetensors");
+  EXPECT_TRUE(tensors.contains("model.embed_tokens.weight"));
+  EXPECT_FALSE(tensors.contains("lm_head.weight"));
+  EXPECT_LT(sentence_difference(sentence_outputs(scratch, "exported").at("sentence_embedding"), expected), 1e-12);
+  const Outcome refused = run_program(fmt::format("{} generate --model {} --prompt-ids 1,2", gantry_program(),
+                                                  scratch / "model"), 60);
+  EXPECT_EQ(refused.exit_code, 3) << refused.out;
+  EXPECT_THAT(refused.err, HasSubstr("sentence"));
+}
+
+// The losses and gradients of multiple negatives ranking. Replicas compare their texts with those of all others.
+void expect_ranked(const SentenceCase& what, std::int64_t features, const std::string& results) {
+  const ScratchFolder scratch;
+  write_sentence_model(scratch, what);
+  const TensorDict expected = read_safetensors(kSentenceGolden + "sentences/" + results);
   for (const std::string layout : {"", "--set parallel.data=2 --set parallel.tensor=2"}) {
     const Outcome run = run_program(fmt::format(
         "{} forward --model {} --batch {}sentences/groups.safetensors --output {} --grads {} --set precision=float64 "
@@ -135,12 +161,17 @@ TEST(Sentences, GroupsOfTextsAreRankedAsByTheReference) {
         gantry_program(), scratch / "model", kSentenceGolden, scratch / "out", scratch / "grads", layout));
     ASSERT_EQ(run.exit_code, 0) << run.err;
     const TensorDict made = read_safetensors(scratch / "out"), gradients = read_safetensors(scratch / "grads");
-    EXPECT_EQ(made.at("sentence_embedding").sizes(), (std::vector<std::int64_t>{4, 3, 32}));
+    EXPECT_EQ(made.at("sentence_embedding").sizes(), (std::vector<std::int64_t>{4, 3, features}));
     for (const auto& [name, tensor] : expected)
       EXPECT_LT(sentence_difference((name == "losses" ? made : gradients).at(name), tensor.to(torch::kFloat64)), 1e-5)
           << name << layout;
     EXPECT_NEAR(made.at("loss").item<double>(), expected.at("losses").mean().item<double>(), 1e-5);
   }
+}
+
+TEST(Sentences, GroupsOfTextsAreRankedAsByTheReference) {
+  expect_ranked({"families/distilbert", R"({"pooling_mode": "mean"})"}, 32, "group_results.safetensors");
+  expect_ranked({"llama", R"({"pooling_mode": "lasttoken"})"}, 48, "group_results_decoder.safetensors");
 }
 
 TEST(Sentences, AreTrainedOnGroupsOfTexts) {
@@ -178,6 +209,9 @@ TEST(Sentences, ModelsShowTheHeadThatIsBuilt) {
   const Outcome run = run_program(gantry_program() + " models " + (scratch / "model"));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("head: none; BertModel with the sentence embedding of modules.json"));
+  write_sentence_model(scratch, {"families/qwen3", "{}"});
+  const Outcome decoder = run_program(gantry_program() + " models " + (scratch / "model"));
+  EXPECT_THAT(decoder.out, HasSubstr("head: none; Qwen3Model with the sentence embedding of modules.json"));
 }
 
 }  // namespace

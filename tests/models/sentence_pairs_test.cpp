@@ -1,4 +1,4 @@
-// Encoders that are trained on groups of texts: every layout trains as one rank in float64, with the embeddings of all
+// Models that are trained on groups of texts: every layout trains as one rank in float64, with the embeddings of all
 // replicas in the loss.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,8 +21,10 @@ constexpr const char* kMeanOfTokens = R"({"sentence_pairs": true, "sentence_modu
   {"class": "Pooling", "path": "1_Pooling", "where": "1_Pooling/config.json", "config": {}}]})";
 
 ModelCase pairs_case(const std::string& family) {
-  ModelCase what{.family = family, .layers = 3, .heads = 3, .dropout = 0.1, .tokens = 7, .batches = {6, 5}};
+  ModelCase what{
+      .family = family, .layers = 3, .heads = 3, .key_heads = 3, .dropout = 0.1, .tokens = 7, .batches = {6, 5}};
   what.ignored = 0;
+  what.padded = true;
   what.head = "Model";
   what.keys = kMeanOfTokens;
   return what;
@@ -34,7 +36,7 @@ TEST(SentencePairs, TrainAsOneRankInEveryLayout) {
                                             {.layout = {.data = 3}, .zero = 2},
                                             {.layout = {.data = 2, .tensor = 2}, .recompute = "selective", .zero = 1},
                                             {.layout = {.data = 2}, .zero = 3}};
-  for (const char* family : {"bert", "modernbert"}) expect_layouts_equal(pairs_case(family), layouts);
+  for (const char* family : {"bert", "modernbert", "qwen3", "opt"}) expect_layouts_equal(pairs_case(family), layouts);
 }
 
 // Three samples of three texts; the losses are those of the formula, one by one.

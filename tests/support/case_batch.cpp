@@ -145,9 +145,7 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   }
   if (what.head == "ForSequenceClassification") batch.set("labels", first % 3);
   if (what.head == "ForTokenClassification") batch.set("labels", batch.at("labels").remainder(3));
-  if (what.head == "ForMultipleChoice" || what.head == "Model") set_choices(batch);
-  if (what.head == "Model") batch.take("labels");  // texts whose embeddings are compared
-  if (what.head == "ForMultipleChoice") return;
+  if (what.head == "ForMultipleChoice") return set_choices(batch);
   if (what.head != "ForQuestionAnswering") return;
   batch.set("start_positions", first % ids.size(1));
   batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // may be outside
@@ -211,6 +209,10 @@ TensorDict full_batch(const ModelCase& what, std::size_t step) {
   if (is_text_encoder) add_bert_entries(what, batch);
   if (!is_text_encoder && what.labels > 0) batch.set("labels", ids.select(1, 0) % what.labels);
   if (!is_text_encoder && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
+  if (what.head == "Model") {  // texts whose embeddings are compared
+    set_choices(batch);
+    batch.take("labels");
+  }
   if (!what.documents.empty())
     batch.set("document_ids", document_ids_of(samples, what.documents));
   else if (what.packed)

@@ -20,6 +20,7 @@
 
 namespace gantry::nn {
 class EmbeddingNoiseImpl;
+class GatherSamplesImpl;
 class XieluImpl;
 }  // namespace gantry::nn
 
@@ -145,7 +146,9 @@ class DecoderImpl : public torch::nn::Module {
   // image_sizes [B, images, 2].
   // Returns {logits [B, S, V]}, without the layers of multi-token prediction; with a head for labels {logits [B,
   // labels]}. If the batch has pooled_tokens int64 [B, n], a head for labels returns {logits [B, n, labels]} of these
-  // tokens of each sample. Models with nn::RotaryOptions::sections also read position_ids [3, B, S].
+  // tokens of each sample. A model of sentence embeddings returns {last_hidden_state [B, S, H], sentence_embedding [B,
+  // modes * H]}, or the outputs of groups of texts (SentencePooling::compares) for inputs [B, texts, S].
+  // Models with nn::RotaryOptions::sections also read position_ids [3, B, S].
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}, and in training after the layers of multi-token prediction also
   // the hidden states of their depths. With streams, hidden is [B, S, N * H], and there are further entries:
@@ -187,7 +190,12 @@ class DecoderImpl : public torch::nn::Module {
   // The features of the images instead of the image tokens, in hidden [B, S or this rank's part, H].
   torch::Tensor with_images(const torch::Tensor& hidden, const torch::Tensor& input_ids, const torch::Tensor& patches,
                             const TensorDict& batch);
-  torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
+  torch::Tensor rows_of_positions(const StageContext& stage, const nn::TokenContext& known,
+                                  const torch::Tensor& input_ids) const;
+  TensorDict run_stage(const StageContext& stage, const TensorDict& input, nn::TokenContext tokens);
+  TensorDict compare_texts(const StageContext& stage, const TensorDict& input);
+  // `own`: the output of the last layer and norm.
+  TensorDict sentence_results(const StageContext& stage, const nn::TokenContext& known, const torch::Tensor& own) const;
   // [B, S, H] -> [B, H]: the last token of each sample before its padding; with pooled_tokens [B, n, H].
   torch::Tensor last_tokens(const nn::TokenContext& known, const TensorDict& batch, const torch::Tensor& own) const;
 
@@ -201,7 +209,8 @@ class DecoderImpl : public torch::nn::Module {
   torch::nn::ModuleList layers_;
   DecoderNorm embedding_norm_, norm_;
   nn::Linear project_in_{nullptr}, project_out_{nullptr}, head_{nullptr};
-  nn::PrepareInput full_sequence_{nullptr};  // null: no head for labels
+  nn::PrepareInput full_sequence_{nullptr};        // null: the head has an output for each token
+  std::shared_ptr<nn::GatherSamplesImpl> samples_;  // null unless sentence embeddings are compared
 };
 TORCH_MODULE(Decoder);
 

@@ -50,7 +50,6 @@ class TextEncoderImpl : public torch::nn::Module {
   void check_tokens(const TensorDict& inputs, const nn::TokenContext& tokens) const;
   TensorDict run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
   TensorDict results(const torch::Tensor& hidden, const torch::Tensor& keep);
-  TensorDict compared(const torch::Tensor& embeddings) const;
   TensorDict choose(const StageContext& stage, const TensorDict& input);
 
   std::shared_ptr<nn::GatherSamplesImpl> samples_;  // null unless embeddings are compared

@@ -1,5 +1,5 @@
-"""Makes inputs.safetensors and expected.safetensors: sentence embeddings of encoders in ../families and ../bert.
-groups.safetensors has samples of three texts, and group_results.safetensors the losses that rank them and gradients.
+"""Makes inputs.safetensors and expected.safetensors: sentence embeddings of encoders and decoders in ../families, and of ../bert.
+groups.safetensors has samples of three texts, and group_results*.safetensors the losses that rank them and gradients.
 
     python tests/golden/sentences/make_sentences.py
 
@@ -23,6 +23,11 @@ CASES = {
     "families/nomic_bert": (["mean"], False),
     "families/modernbert": (["lasttoken"], True),
     "families/electra": (["cls", "mean"], True),
+    "families/qwen3": (["lasttoken"], True),
+    "families/gemma": (["mean"], False),
+    "families/opt_projected": (["cls", "lasttoken"], False),
+    "families/lfm2": (["max"], True),
+    "families/qwen3_moe": (["lasttoken"], False),
 }
 
 
@@ -39,24 +44,31 @@ def pooled(mode, hidden, mask):
     return (hidden * kept).sum(1) / (count if mode == "mean" else count.sqrt())
 
 
+def model_of(folder):
+    model = transformers.AutoModel.from_pretrained(
+        HERE.parent / folder, attn_implementation="sdpa",
+        **({"experts_implementation": "eager"} if "moe" in folder else {}))
+    return model.double().eval()
+
+
 def embedding(folder, modes, normalizes, inputs):
-    model = transformers.AutoModel.from_pretrained(HERE.parent / folder, attn_implementation="sdpa").double().eval()
+    model = model_of(folder)
     with torch.no_grad():
         hidden = model(**inputs).last_hidden_state
     made = torch.cat([pooled(mode, hidden, inputs["attention_mask"]) for mode in modes], 1)
     return torch.nn.functional.normalize(made, p=2, dim=-1) if normalizes else made
 
 
-def ranking(folder, groups):
+def ranking(folder, mode, part, prefix, groups):
     """MultipleNegativesRankingLoss of sentence-transformers, with its scale 20 and cosines."""
-    model = transformers.AutoModel.from_pretrained(HERE.parent / folder, attn_implementation="sdpa").double().eval()
+    model = model_of(folder)
     texts = [{name: value[:, text] for name, value in groups.items()} for text in range(3)]
     rows = [torch.nn.functional.normalize(
-        pooled("mean", model(**text).last_hidden_state, text["attention_mask"]), p=2, dim=-1) for text in texts]
+        pooled(mode, model(**text).last_hidden_state, text["attention_mask"]), p=2, dim=-1) for text in texts]
     scores = 20 * rows[0] @ torch.cat(rows[1:]).T
     losses = torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)), reduction="none")
     losses.mean().backward()
-    gradients = {name: value.grad for name, value in model.named_parameters() if "layer.1.attention" in name}
+    gradients = {prefix + name: value.grad for name, value in model.named_parameters() if part in name}
     return {"losses": losses.detach(), **gradients}
 
 
@@ -74,8 +86,10 @@ def main():
     groups["attention_mask"][1:3, 1, 4:] = 0
     groups["attention_mask"] = groups["attention_mask"].long()
     save_file(groups, HERE / "groups.safetensors")
-    save_file({name: value.float().contiguous() for name, value in ranking("families/distilbert", groups).items()},
-              HERE / "group_results.safetensors")
+    for file, *how in (("group_results", "families/distilbert", "mean", "layer.1.attention", ""),
+                       ("group_results_decoder", "llama", "lasttoken", "layers.1.self_attn", "model.")):
+        save_file({name: value.float().contiguous() for name, value in ranking(*how, groups).items()},
+                  HERE / f"{file}.safetensors")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "gantry/models/described/sentence_pooling.h"
 #include "gantry/nn/rotary_options.h"
 
 namespace gantry::models {
@@ -20,16 +20,6 @@ enum class BertHead {
   kQuestionAnswering,       // {logits [B, S, 2]}: score of each token as start and as end of the answer
   kTokenClassification,     // {logits [B, S, labels]}
   kMultipleChoice           // {logits [B, choices]} for inputs [B, choices, S]: each choice is a separate sequence
-};
-
-// The computation of a sentence's embedding from its tokens, by the modules of sentence-transformers.
-struct SentencePooling {
-  // "cls", "max", "mean", "mean_sqrt_len_tokens" or "lasttoken": embeddings that are concatenated.
-  std::vector<std::string> modes;
-  bool normalizes = false;  // to length 1
-  // The model is trained: a sample is a group of texts, [B, texts, S], whose embeddings are compared with those of the
-  // other samples. The outputs are {sentence_embedding [B, texts, modes * H], losses [B]}.
-  bool compares = false;
 };
 
 struct BertConfig {             // keys of Hugging Face's config.json

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gantry/models/described/mixer_spec.h"
+#include "gantry/models/described/sentence_pooling.h"
 #include "gantry/models/described/vision_spec.h"
 #include "gantry/nn/rotary_options.h"
 
@@ -259,6 +260,8 @@ struct DecoderSpec {
   // Above 0: the head has one output per label, for the last token of each sample before its padding. 0: one per token
   // of the vocabulary, for each token.
   std::int64_t labels = 0;
+  // Set: there is no head, and the model computes the embedding of each sample, a sentence.
+  std::optional<SentencePooling> sentence = {};
   bool tied = false;  // the head's weight is the embedding's
   bool head_bias = false;
   double logit_scale = 1;
@@ -294,7 +297,10 @@ int mtp_depths(const DecoderSpec& spec);
 // The shape of a layer's experts.
 ExpertShape expert_shape(const ExpertsSpec& experts, std::int64_t hidden);
 
-// The number of outputs of the head: the labels, or the vocabulary.
+// True if the head has an output for each token of the vocabulary.
+bool predicts_tokens(const DecoderSpec& spec);
+
+// The number of outputs of the head: the labels, or the vocabulary; 0 without a head.
 std::int64_t head_rows(const DecoderSpec& spec);
 
 // The number of columns of the embedding and of the head.
