@@ -13,6 +13,7 @@
 #include "gantry/data/images/image_folder.h"
 #include "gantry/data/labelled_lines.h"
 #include "gantry/data/masked_text.h"
+#include "gantry/data/text_group_lines.h"
 #include "gantry/data/weighted_sources.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -28,6 +29,10 @@ void require_context(const Config& config, const DataConfig& data) {
                        fmt::format("at most {}", context), "shorten it, or give the model more positions"});
 }
 
+bool reads_texts_alone(const models::ModelFamily& family) {
+  return std::ranges::count(family.inputs, "pixel_values") == 0;
+}
+
 // Reads prepared samples from a safetensors file. It must have the entries that the family reads and is
 // trained on.
 SampleSource tensors_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
@@ -38,7 +43,7 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
     if (task == "spans") needed.emplace_back("end_positions");
     if (task == "contrast") {
       needed = {"input_ids"};
-      if (std::ranges::count(family->inputs, "pixel_values") > 0) needed.emplace_back("pixel_values");
+      if (!reads_texts_alone(*family)) needed.emplace_back("pixel_values");
     }
   }
   for (const auto& entry : source.entries) names.push_back(entry.name);
@@ -89,7 +94,7 @@ bool is_bidirectional(const models::ModelFamily* family) { return family && fami
 // The only objective that fits the format and the model.
 Objective fitting_objective(const DataConfig& data, const std::string& task, const models::ModelFamily* family) {
   if (data.format == "tensors" || data.format == "images" || data.format == "squad") return Objective::kLabels;
-  if (task == "classes") return Objective::kLabels;
+  if (task == "classes" || task == "contrast") return Objective::kLabels;
   return is_bidirectional(family) && task == "tokens" ? Objective::kMasked : Objective::kCausal;
 }
 
@@ -138,7 +143,32 @@ void refuse_keys_of_texts(const DataConfig& data) {
   for (const auto& [key, is_set] : keys)
     if (is_set)
       throw ConfigError(
-          {key, "the key has no effect on lines with a text and its label", "data without labels", "remove the key"});
+          {key, "the key has no effect on labelled texts and groups of texts", "other data", "remove the key"});
+}
+
+// `keys`: the model's config.json.
+SurroundedTextRules text_rules(const Config& config, const DataConfig& data, const nlohmann::json& keys) {
+  const nlohmann::json padding = keys.value("pad_token_id", nlohmann::json());
+  return {.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary_of(config)),
+          .sequence_length = data.sequence_length,
+          .vocabulary = vocabulary_of(config),
+          .padding = padding.is_null() ? 0 : padding.get<std::int64_t>(),
+          .bad_lines = data.bad_lines,
+          .encoding = encoding_resources(data)};
+}
+
+// Reads JSON lines of texts whose embeddings are compared.
+SampleSource groups_of(const Config& config, const DataConfig& data, const std::string& key) {
+  refuse_keys_of_texts(data);
+  const TextGroupRules rules{
+      .text = text_rules(config, data, family_or_null(config)->hugging_face_config(model_json(config))),
+      .texts = texts_of_first_line(files_of_data(data))};
+  const auto open = [rules, data, key](const OpenProgress& progress) {
+    return open_sources(data, key, [&](const std::string& path, const std::string& where) {
+      return open_text_group_lines(data_files("jsonl", path, where), rules, where + " " + path, progress);
+    });
+  };
+  return {.entries = text_group_entries(rules), .sequence_length = data.sequence_length, .open = open};
 }
 
 // Reads JSON lines with a text and its label.
@@ -151,18 +181,12 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
                        "write the samples' entries into a safetensors file: docs/data_labelled.md, \"Tensors\""});
   refuse_keys_of_texts(data);
   const std::string problem = problem_of(config);
-  const LabelledRules rules{
-      .tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary_of(config)),
-      .sequence_length = data.sequence_length,
-      .vocabulary = vocabulary_of(config),
-      .padding = keys.at("pad_token_id").is_null() ? 0 : keys.at("pad_token_id").get<int>(),
-      .kind = problem == kRegression      ? LabelKind::kNumbers
-              : problem == kSeveralLabels ? LabelKind::kSeveral
-                                          : LabelKind::kClass,
-      .labels = static_cast<std::int64_t>(keys.at("id2label").size()),
-      .classes = stated_classes(keys),
-      .bad_lines = data.bad_lines,
-      .encoding = encoding_resources(data)};
+  const LabelledRules rules{.text = text_rules(config, data, keys),
+                            .kind = problem == kRegression      ? LabelKind::kNumbers
+                                    : problem == kSeveralLabels ? LabelKind::kSeveral
+                                                                : LabelKind::kClass,
+                            .labels = static_cast<std::int64_t>(keys.at("id2label").size()),
+                            .classes = stated_classes(keys)};
   const auto open = [rules, data, key](const OpenProgress& progress) {
     return open_sources(data, key, [&](const std::string& path, const std::string& where) {
       return open_labelled_lines(data_files("jsonl", path, where), rules, where + " " + path, progress);
@@ -192,6 +216,8 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   require_objective(config, data, task);
   if (data.objective == "mlm") return masked_of(config, data, key);
   if (task == "classes" && data.format == "jsonl") return labelled_of(config, data, key);
+  if (task == "contrast" && data.format == "jsonl" && family && reads_texts_alone(*family))
+    return groups_of(config, data, key);
   if (task == "pairs" && data.format == "jsonl" && family->inputs.front() == "input_ids") {
     if (data.target_length == 0) data.target_length = data.sequence_length;
     data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
@@ -201,7 +227,7 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
     throw ConfigError({"data.format", fmt::format("{} does not fit a model that is trained on {}", data.format, task),
                        task == "pairs"      ? "tensors, or jsonl if the encoder reads tokens"
                        : task == "images"   ? "images or tensors"
-                       : task == "contrast" ? "tensors"
+                       : task == "contrast" ? "tensors, or jsonl if the model reads texts alone"
                                             : "jsonl or tensors",
                        "write the samples' entries into a safetensors file: docs/data_labelled.md, \"Tensors\""});
   if (data.target_length > 0)

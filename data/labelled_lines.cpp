@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 
 #include "gantry/core/error.h"
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/line_rows.h"
-#include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
 namespace {
@@ -48,32 +48,19 @@ json labelled_object(const std::string& line, const std::string& where) {
   return object;
 }
 
-// The lengths to which two texts are shortened so that they fit into `room` tokens: as in Hugging Face's tokenizers,
-// the longer text is shortened first.
-std::pair<std::int64_t, std::int64_t> lengths_in(std::int64_t room, std::int64_t first, std::int64_t second) {
-  const bool swaps = first > second;
-  std::int64_t shorter = std::min(first, second), longer = std::max(shorter, room - shorter);
-  if (shorter + longer > room) shorter = room / 2, longer = room / 2 + room % 2;
-  return swaps ? std::pair(std::min(first, longer), shorter) : std::pair(shorter, std::min(second, longer));
-}
-
 constexpr std::int64_t kWasShortened = 1;  // flag of a row
 
 // A row is the ids of a text, their types, and the label: the number of a class, or the bits of its float32 numbers.
 class LabelledEncoder {
  public:
-  explicit LabelledEncoder(const LabelledRules& rules) : rules_(rules), tokenizer_(load_tokenizer(rules.tokenizer)) {}
+  explicit LabelledEncoder(const LabelledRules& rules) : rules_(rules), text_(rules.text) {}
 
   LineRow encode(const json& object, const std::string& where) const {
-    LineRow row;
-    const TypedTokens tokens = tokens_of(object, where, row.flags);
-    for (const std::int64_t id : tokens.ids)
-      if (id >= rules_.vocabulary)
-        throw InputError({where,
-                          fmt::format("token {} of the tokenizer {} is outside the model's vocabulary of {}", id,
-                                      rules_.tokenizer, rules_.vocabulary),
-                          fmt::format("0 to {}", rules_.vocabulary - 1),
-                          "check that data.tokenizer is the model's own"});
+    std::optional<std::string> second;
+    if (object.contains("text_pair")) second = object["text_pair"].get<std::string>();
+    bool was_truncated = false;
+    const TypedTokens tokens = text_.encode(object["text"].get<std::string>(), second, where, was_truncated);
+    LineRow row{.flags = was_truncated ? kWasShortened : 0};
     row.tokens.assign(tokens.ids.begin(), tokens.ids.end());
     row.tokens.insert(row.tokens.end(), tokens.types.begin(), tokens.types.end());
     const json& label = object["label"];
@@ -87,35 +74,6 @@ class LabelledEncoder {
   }
 
  private:
-  TypedTokens tokens_of(const json& object, const std::string& where, std::int64_t& flags) const {
-    const bool is_pair = object.contains("text_pair");
-    TokenIds first = tokenizer_->encode(object["text"].get<std::string>()), second;
-    if (is_pair) second = tokenizer_->encode(object["text_pair"].get<std::string>());
-    const auto& [before, after] = tokenizer_->surrounding();
-    const std::size_t added = is_pair ? tokenizer_->join({}, {}).ids.size() : before.size() + after.size();
-    const auto size = [](const TokenIds& ids) { return static_cast<std::int64_t>(ids.size()); };
-    const std::int64_t room = std::max<std::int64_t>(0, rules_.sequence_length - static_cast<std::int64_t>(added));
-    const bool was_truncated = size(first) + size(second) > room;
-    if (was_truncated && rules_.bad_lines != "cut")
-      throw BadLine({where,
-                     fmt::format("the text has {} tokens, more than data.sequence_length {}",
-                                 size(first) + size(second) + static_cast<std::int64_t>(added), rules_.sequence_length),
-                     "a shorter text", "raise data.sequence_length, or set data.bad_lines to skip or cut"});
-    if (was_truncated) {
-      flags |= kWasShortened;
-      const auto [left, right] =
-          is_pair ? lengths_in(room, size(first), size(second)) : std::pair(room, std::int64_t{0});
-      first.resize(static_cast<std::size_t>(left));
-      second.resize(static_cast<std::size_t>(right));
-    }
-    if (is_pair) return tokenizer_->join(first, second);
-    TypedTokens made{.ids = before};
-    made.ids.insert(made.ids.end(), first.begin(), first.end());
-    made.ids.insert(made.ids.end(), after.begin(), after.end());
-    made.types.assign(made.ids.size(), 0);
-    return made;
-  }
-
   std::int64_t class_of(const json& label, const std::string& where) const {
     if (label.is_string()) {
       const auto found = std::ranges::find(rules_.classes, label.get<std::string>());
@@ -159,15 +117,15 @@ class LabelledEncoder {
   }
 
   LabelledRules rules_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  SurroundedTextEncoder text_;
 };
 
 LineRowsInput labelled_input(const Files& files, const LabelledRules& rules) {
-  const json text = {"labelled",   rules.tokenizer, rules.sequence_length,        rules.vocabulary,
-                     rules.labels, rules.classes,   static_cast<int>(rules.kind), rules.bad_lines};
-  return {.input = {.files = files, .tokenizer = rules.tokenizer, .rules = text.dump()},
-          .stops_at_bad_line = rules.bad_lines == "stop",
-          .resources = rules.encoding};
+  const json text = {"labelled",   rules.text.tokenizer, rules.text.sequence_length,   rules.text.vocabulary,
+                     rules.labels, rules.classes,        static_cast<int>(rules.kind), rules.text.bad_lines};
+  return {.input = {.files = files, .tokenizer = rules.text.tokenizer, .rules = text.dump()},
+          .stops_at_bad_line = rules.text.bad_lines == "stop",
+          .resources = rules.text.encoding};
 }
 
 LineRowEncoder labelled_row_encoder(const LabelledRules& rules) {
@@ -192,7 +150,7 @@ class LabelledLines final : public Dataset {
   const LineRows& lines() const { return lines_; }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(lines_.rows().size()); }
-  std::int64_t sequence_length() const override { return rules_.sequence_length; }
+  std::int64_t sequence_length() const override { return rules_.text.sequence_length; }
   std::vector<SampleEntry> entries() const override { return labelled_entries(rules_); }
 
   std::string summary() const override {
@@ -205,7 +163,7 @@ class LabelledLines final : public Dataset {
     }
     std::string said = fmt::format("{} labelled lines with {} tokens ({:.1f} per line, at most {})", size(), tokens,
                                    static_cast<double>(tokens) / static_cast<double>(size()), longest);
-    if (truncated > 0) said += fmt::format("; {} truncated to {} tokens", truncated, rules_.sequence_length);
+    if (truncated > 0) said += fmt::format("; {} truncated to {} tokens", truncated, rules_.text.sequence_length);
     if (const std::string skipped = lines_.skipped_in_words(); !skipped.empty()) said += "; " + skipped;
     return said;
   }
@@ -235,9 +193,9 @@ class LabelledLines final : public Dataset {
       std::memcpy(row.as<float>(), text.label.data(), text.label.size_bytes());
       return;
     }
-    const std::int64_t length = rules_.sequence_length, tokens = static_cast<std::int64_t>(text.ids.size());
+    const std::int64_t length = rules_.text.sequence_length, tokens = static_cast<std::int64_t>(text.ids.size());
     auto *ids = row.as<std::int64_t>(), *types = ids + length, *mask = types + length;
-    std::fill_n(ids, length, rules_.padding);
+    std::fill_n(ids, length, rules_.text.padding);
     std::fill_n(types, 2 * length, 0);
     std::ranges::copy(text.ids, ids);
     std::ranges::copy(text.types, types);
@@ -260,7 +218,7 @@ class LabelledLines final : public Dataset {
 }  // namespace
 
 std::vector<SampleEntry> labelled_entries(const LabelledRules& rules) {
-  const std::int64_t s = rules.sequence_length;
+  const std::int64_t s = rules.text.sequence_length;
   std::vector<SampleEntry> entries = {{"input_ids", 0, s}, {"token_type_ids", s, s}, {"attention_mask", 2 * s, s}};
   if (rules.kind == LabelKind::kClass)
     entries.push_back({"labels", 3 * s});

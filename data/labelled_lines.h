@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gantry/data/dataset.h"
-#include "gantry/data/encoding_cache.h"
+#include "gantry/data/surrounded_text.h"
 
 namespace gantry {
 
@@ -20,14 +20,10 @@ enum class LabelKind {
 };
 
 struct LabelledRules {
-  std::string tokenizer;  // as load_tokenizer() takes it
-  std::int64_t sequence_length = 0, vocabulary = 0;
-  std::int64_t padding = 0;  // token after the end of a text
+  SurroundedTextRules text;
   LabelKind kind = LabelKind::kClass;
   std::int64_t labels = 0;           // logits of the model
   std::vector<std::string> classes;  // names by label; empty: labels are numbers
-  std::string bad_lines = "stop";    // as data.bad_lines
-  EncodingResources encoding = {};
 };
 
 // input_ids, token_type_ids and attention_mask [sequence_length], and labels: int64 [] of a class, else float32
@@ -35,9 +31,9 @@ struct LabelledRules {
 std::vector<SampleEntry> labelled_entries(const LabelledRules& rules);
 
 // Each line that is not empty is an object with the string `text`, perhaps a second one `text_pair`, and `label`; it is
-// a sample. Special tokens, types and truncation (of the longer text first) are those of Hugging Face's tokenizers. The
-// lines are encoded once (encoding_cache.h). `place` names the files in errors. Throws InputError with file and line
-// for the first bad line if rules.bad_lines is stop, for a token outside the vocabulary, and if no line is left.
+// a sample. The lines are encoded once (encoding_cache.h). `place` names the files in errors. Throws InputError with
+// file and line for the first bad line if rules.text.bad_lines is stop, for a token outside the vocabulary, and if no
+// line is left.
 std::unique_ptr<Dataset> open_labelled_lines(const std::vector<std::filesystem::path>& files,
                                              const LabelledRules& rules, const std::string& place,
                                              const OpenProgress& progress = no_progress);

@@ -143,8 +143,8 @@ TEST(Sentences, ExportsOfDecodersHaveNoHead) {
   EXPECT_TRUE(tensors.contains("model.embed_tokens.weight"));
   EXPECT_FALSE(tensors.contains("lm_head.weight"));
   EXPECT_LT(sentence_difference(sentence_outputs(scratch, "exported").at("sentence_embedding"), expected), 1e-12);
-  const Outcome refused = run_program(fmt::format("{} generate --model {} --prompt-ids 1,2", gantry_program(),
-                                                  scratch / "model"), 60);
+  const Outcome refused =
+      run_program(fmt::format("{} generate --model {} --prompt-ids 1,2", gantry_program(), scratch / "model"), 60);
   EXPECT_EQ(refused.exit_code, 3) << refused.out;
   EXPECT_THAT(refused.err, HasSubstr("sentence"));
 }
@@ -174,6 +174,14 @@ TEST(Sentences, GroupsOfTextsAreRankedAsByTheReference) {
   expect_ranked({"llama", R"({"pooling_mode": "lasttoken"})"}, 48, "group_results_decoder.safetensors");
 }
 
+std::vector<double> losses_of_run(const std::string& directory) {
+  std::vector<double> losses;
+  std::istringstream metrics(read_file(directory + "/metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);)
+    if (const json entry = json::parse(line); entry.contains("loss")) losses.push_back(entry["loss"]);
+  return losses;
+}
+
 TEST(Sentences, AreTrainedOnGroupsOfTexts) {
   const ScratchFolder scratch;
   write_sentence_model(scratch, {"bert", R"({"pooling_mode": "mean"})"});
@@ -192,15 +200,40 @@ TEST(Sentences, AreTrainedOnGroupsOfTexts) {
   EXPECT_EQ(untrained.exit_code, 3);
   EXPECT_THAT(untrained.err, HasSubstr("no loss to train it with; expected a head, or groups of texts"));
   ASSERT_EQ(run_program(train + " --set parallel.data=2", 60).exit_code, 0);
-  std::vector<double> losses;
-  std::istringstream metrics(read_file(scratch / "run/metrics.jsonl"));
-  for (std::string line; std::getline(metrics, line);)
-    if (const json entry = json::parse(line); entry.contains("loss")) losses.push_back(entry["loss"]);
+  const std::vector<double> losses = losses_of_run(scratch / "run");
   ASSERT_EQ(losses.size(), 8u);
   EXPECT_LT(losses.back(), losses.front());
   run_program(fmt::format("{} checkpoint export {} {}", gantry_program(), scratch / "c", scratch / "exported"), 60);
   EXPECT_FALSE(json::parse(read_file(scratch / "exported/config.json")).contains("sentence_pairs"));
   EXPECT_EQ(sentence_outputs(scratch, "exported").at("sentence_embedding").size(0), 4);
+}
+
+// The tokens and masks of lines are those of the same texts as tensors.
+TEST(Sentences, AreTrainedOnLinesOfTexts) {
+  const ScratchFolder scratch;
+  write_sentence_model(scratch, {"cross_encoder", R"({"pooling_mode": "mean"})"});
+  const std::string lines =
+      scratch.write("pairs.jsonl", R"({"anchor": "hello dogs", "positive": "the cat", "negative": "the"}
+{"anchor": "the dogs", "positive": "the dogs and", "negative": "cat"}
+{"anchor": "cat", "positive": "hello the cat", "negative": "dogs"}
+{"anchor": "and", "positive": "and the", "negative": "hello hello"}
+)");
+  const std::string config = scratch.write(
+      "run.yaml",
+      fmt::format("model: {{path: {0}, config: {{sentence_pairs: true}}}}\nprecision: float64\n"
+                  "data: {{format: jsonl, path: {1}, tokenizer: {2}word_piece/vocab.txt, sequence_length: 8, "
+                  "batch_size: 4}}\nevaluation: {{path: {1}}}\noptimizer: {{lr: 0.01}}\ntrain: {{steps: 12}}\n"
+                  "comm: {{threads_per_rank: 1}}\ncheckpoint: {{path: {3}}}\noutput: {4}\n",
+                  scratch / "model", lines, kSentenceGolden, scratch / "c", scratch / "run"));
+  const Outcome run = run_program(gantry_program() + " train " + config + " --set parallel.data=2", 60);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("4 groups of 3 texts"));
+  const std::vector<double> losses = losses_of_run(scratch / "run");
+  ASSERT_EQ(losses.size(), 12u);
+  EXPECT_LT(losses.back(), losses.front() / 2);
+  const Outcome masked = run_program(gantry_program() + " train " + config + " --set data.objective=mlm", 60);
+  EXPECT_EQ(masked.exit_code, 3);
+  EXPECT_THAT(masked.err, HasSubstr("data.objective: mlm does not fit jsonl data"));
 }
 
 TEST(Sentences, ModelsShowTheHeadThatIsBuilt) {

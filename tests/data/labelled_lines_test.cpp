@@ -16,10 +16,7 @@ const std::string kBert = GANTRY_SOURCE_DIR "/tests/golden/word_piece/vocab.txt"
 using Numbers = std::vector<std::int64_t>;
 
 LabelledRules classes_of(std::int64_t length, std::vector<std::string> names = {}) {
-  return {.tokenizer = kBert,
-          .sequence_length = length,
-          .vocabulary = 642,
-          .padding = 9,
+  return {.text = {.tokenizer = kBert, .sequence_length = length, .vocabulary = 642, .padding = 9},
           .labels = 3,
           .classes = std::move(names)};
 }
@@ -36,7 +33,7 @@ std::vector<Sample> samples_of(const std::string& text, const LabelledRules& rul
   const auto data = open_labelled_lines({scratch.write("lines.jsonl", text)}, rules, "data.path");
   std::vector<Sample> samples;
   for (std::int64_t i = 0; i < data->size(); ++i) {
-    const auto length = static_cast<std::size_t>(rules.sequence_length);
+    const auto length = static_cast<std::size_t>(rules.text.sequence_length);
     Numbers row(3 * length + 1, -7);
     data->read_numbers(i, NumberRow(NumberType::kInt64, reinterpret_cast<std::byte*>(row.data())));
     const auto part = [&](std::size_t k) { return Numbers(row.begin() + k * length, row.begin() + (k + 1) * length); };
@@ -92,7 +89,7 @@ TEST(LabelledLines, AreTruncatedLikeThoseOfHuggingFace) {
                     single = R"({"text": "hello the dogs and the cat", "label": 1})";
   const auto ids = [](const std::string& line, std::int64_t length) {
     LabelledRules rules = classes_of(length);
-    rules.bad_lines = "cut";
+    rules.text.bad_lines = "cut";
     return samples_of(line, rules).front().ids;
   };
   EXPECT_EQ(ids(longer, 6), (Numbers{2, 48, 5, 3, 5, 3}));
@@ -157,7 +154,7 @@ TEST(LabelledLines, ThatAreFaultyAreNamedOrSkipped) {
   for (const auto& [line, said] : cases) {
     LabelledRules rules = classes_of(6, {"no", "so", "yes"});
     EXPECT_EQ(labelled_refusal(line, rules).substr(0, said.size()), said);
-    rules.bad_lines = "skip";
+    rules.text.bad_lines = "skip";
     const auto samples = samples_of(line + "\n" + R"({"text": "a", "label": 2})", rules);
     ASSERT_EQ(samples.size(), 1u);
     EXPECT_EQ(samples.front().label, 2);

@@ -209,7 +209,7 @@ class DecoderImpl : public torch::nn::Module {
   torch::nn::ModuleList layers_;
   DecoderNorm embedding_norm_, norm_;
   nn::Linear project_in_{nullptr}, project_out_{nullptr}, head_{nullptr};
-  nn::PrepareInput full_sequence_{nullptr};        // null: the head has an output for each token
+  nn::PrepareInput full_sequence_{nullptr};         // null: the head has an output for each token
   std::shared_ptr<nn::GatherSamplesImpl> samples_;  // null unless sentence embeddings are compared
 };
 TORCH_MODULE(Decoder);
