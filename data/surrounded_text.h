@@ -26,8 +26,8 @@ class SurroundedTextEncoder {
 
   // The tokens of a text, or of a text and a second one. Special tokens, types and truncation (of the longer text
   // first) are those of Hugging Face's tokenizers. Sets `was_truncated` if they were truncated, else leaves it.
-  // Throws BadLine for more tokens than rules.sequence_length unless rules.bad_lines is cut, and InputError for a token
-  // outside the vocabulary. `where`: file and line.
+  // Throws BadLine for more tokens than rules.sequence_length, unless rules.bad_lines asks for truncation, and
+  // InputError for a token outside the vocabulary. `where`: file and line.
   TypedTokens encode(const std::string& text, const std::optional<std::string>& second, const std::string& where,
                      bool& was_truncated) const;
 

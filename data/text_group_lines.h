@@ -14,7 +14,7 @@ namespace gantry {
 
 struct TextGroupRules {
   SurroundedTextRules text;
-  std::int64_t texts = 2;  // of each line
+  std::int64_t texts = 2;  // in each line
 };
 
 // input_ids and attention_mask [texts, sequence_length].
@@ -22,9 +22,9 @@ std::vector<SampleEntry> text_group_entries(const TextGroupRules& rules);
 
 // Each line that is not empty is an object with the strings `anchor` and `positive`, and perhaps `negative`, a string
 // or a list of strings: hard negatives. It is a sample of these texts in this order. The lines are encoded once
-// (encoding_cache.h). `place` names the files in errors. Throws InputError with file and line for the first bad line if
-// rules.text.bad_lines is stop, such as one with another number of texts, for a token outside the vocabulary, and if no
-// line is left.
+// (encoding_cache.h). `place` names the files in errors. If rules.text.bad_lines is stop, throws InputError with file
+// and line for the first bad line, such as one with another number of texts. Throws it also for a token outside the
+// vocabulary, and if no line is left.
 std::unique_ptr<Dataset> open_text_group_lines(const std::vector<std::filesystem::path>& files,
                                                const TextGroupRules& rules, const std::string& place,
                                                const OpenProgress& progress = no_progress);

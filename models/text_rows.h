@@ -15,7 +15,7 @@ inline constexpr const char* kSamples = "samples";
 // The texts of a stage's input, each as a row.
 struct TextRows {
   TensorDict input;         // [B texts, ...]
-  nn::TokenContext tokens;  // of the rows
+  nn::TokenContext tokens;  // those of the rows
   Forward forward;          // the random numbers of a row are those of its place among all rows of the step
   std::int64_t samples, texts;
 

@@ -32,7 +32,7 @@ struct ModelCase {
   std::string precision = "float64";
   std::string optimizer = "adamw";
   double lr = 1e-2;
-  std::string head = "ForMaskedLM";  // of encoders of text; "Model": groups of texts, also of decoders
+  std::string head = "ForMaskedLM";  // encoders of text; "Model": groups of texts, also for decoders
   int labels = 0;                    // > 0: a decoder with a classification head for this number of labels
   bool padded = false;               // decoders get an attention_mask too, with padding before the text
   std::string keys = "{}";           // further keys of config.json, as JSON
