@@ -34,6 +34,7 @@ for step in 1 4 5 8; do grep -q "step $step/[48]  loss [0-9]" "$scratch/out" || 
 cd my_model
 commands README.md >"$scratch/steps"
 "${as_a_user[@]}" CMAKE_PREFIX_PATH="$scratch/home/gantry" bash -euxo pipefail "$scratch/steps" >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
+[ -n "$(find build -name '*.gch')" ] || { echo "gantry_add_program made no precompiled header"; exit 1; }
 [ "$(grep -c 'step 20/20  loss [0-9]' "$scratch/out")" = 3 ] || { cat "$scratch/out"; exit 1; }
 
 # The tutorial installs Gantry and makes a project as the quick start does; the name of the project is another one.

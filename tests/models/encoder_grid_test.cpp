@@ -307,9 +307,13 @@ TEST(PairsGolden, GreedyTokensOfWhatTheEncoderReads) {
     const json expected = json::parse(read_file(folder + "/generate.json"))["tokens"];
     const int layers = name[0] == 'b' || name[0] == 'p' ? 4 : 5;  // in encoder and decoder
     for (const bool cached : {true, false})
-      for (const Layout& layout :
-           {Layout{}, Layout{.tensor = 3}, Layout{.pipeline = 2, .tensor = 2}, Layout{.pipeline = layers},
-            Layout{.pipeline = 2, .data = 2}, Layout{.context = 2}}) {
+      for (const Layout& layout : layouts_to_run(turn_of<Layout>(next_turn("layouts"), 3,
+                                                                 {{},
+                                                                  {.tensor = 3},
+                                                                  {.pipeline = 2, .tensor = 2},
+                                                                  {.pipeline = layers},
+                                                                  {.pipeline = 2, .data = 2},
+                                                                  {.context = 2}}))) {
         const GenerationJob job{.name = "greedy",
                                 .prompts = encoder_prompts(folder),
                                 .options = {.max_new_tokens = 12, .use_cache = cached}};

@@ -46,7 +46,7 @@ TEST(Precision, LowOnesFollowFloat32Over200Steps) {
     const CaseResult exact = run_case(what, how);
     ASSERT_EQ(exact.losses.size(), 200u);
     EXPECT_LT(exact.losses.back(), 0.5 * exact.losses.front()) << family;
-    for (const char* precision : {"bfloat16", "float16"}) {
+    for (const char* precision : layouts_to_run<const char*>({"bfloat16", "float16"})) {
       what.precision = precision;
       const CaseResult low = run_case(what, how);
       ASSERT_EQ(low.losses.size(), 200u);

@@ -10,7 +10,7 @@
 namespace gantry::testing {
 namespace {
 
-const ModelCase kDeep{.layers = 12, .width = 16, .dropout = 0.1, .batches = {6, 6, 5}};
+const ModelCase kDeep{.layers = 12, .width = 16, .dropout = 0.1};
 
 std::vector<Parallelism> every_schedule(const std::vector<int>& pipelines, const std::vector<int>& microbatches) {
   std::vector<std::pair<std::string, int>> schedules;

@@ -9,6 +9,7 @@
 #include "gantry/core/config.h"
 #include "gantry/core/expert_load.h"
 #include "gantry/tensors/tensor_dict.h"
+#include "program.h"
 #include "ranks.h"
 
 namespace gantry::testing {
@@ -22,10 +23,11 @@ struct ModelCase {
   int vocabulary = 211;
   bool tied = true;
   double dropout = 0;
-  int tokens = 7;                        // tokens per sample
-  std::vector<int> batches = {6, 6, 5};  // global batch size of each step
-  int distinct = 0;                      // number of steps after which the data repeat; 0: never
-  double ignored = 0.2;                  // share of labels that are ignored, unevenly distributed
+  int tokens = 7;  // tokens per sample
+  // Global batch size of each step.
+  std::vector<int> batches = is_long_form() ? std::vector<int>{6, 6, 5} : std::vector<int>{6, 5};
+  int distinct = 0;      // number of steps after which the data repeat; 0: never
+  double ignored = 0.2;  // share of labels that are ignored, unevenly distributed
   double clip = 0.5;
   double smoothing = 0;  // label smoothing
   double z_loss = 0;
