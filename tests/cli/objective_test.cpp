@@ -151,7 +151,7 @@ TEST(Objective, ThatDoesNotFitIsRefused) {
   EXPECT_THAT(refusal("BertForSequenceClassification", of_text + ", objective: mlm"),
               HasSubstr("mlm does not fit text data and a model that is trained on classes; expected labels"));
   EXPECT_THAT(refusal("BertForSequenceClassification", of_lines + ", loss_on: all"),
-              HasSubstr("data.loss_on: the key has no effect on lines with a text and its label"));
+              HasSubstr("data.loss_on: the key has no effect on labelled texts and groups of texts"));
   EXPECT_THAT(refusal("BertForTokenClassification", of_lines),
               HasSubstr("jsonl does not fit BertForTokenClassification"));
 }
