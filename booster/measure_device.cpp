@@ -21,7 +21,7 @@ constexpr int kRounds = 9;
 constexpr double kRoundSeconds =
     0.02;  // several quick calls form a round, so that a round is longer than the resolution of the clock
 // Larger matrix multiplications are not measured after a series of this length.
-constexpr double kLongestSeries = 0.5;
+constexpr double kLongestSeries = 0.15;
 
 void await_device(const torch::Device& device) {
   if (device.is_cpu()) return;
@@ -136,7 +136,7 @@ double seconds_of(World& world, ProcessGroup& ranks, const std::function<void()>
   const double once = all_reduce_number(ranks, round(1), ReduceOp::kMax);
   const int calls = static_cast<int>(std::clamp(kRoundSeconds / std::max(once, 1e-9), 1.0, 1000.0));
   std::vector<double> seconds;
-  for (int each = 0; each < (once > kRoundSeconds ? 5 : kRounds); ++each) seconds.push_back(round(calls));
+  for (int each = 0; each < (once > kRoundSeconds ? 3 : kRounds); ++each) seconds.push_back(round(calls));
   std::ranges::sort(seconds);
   return all_reduce_number(ranks, seconds[seconds.size() / 2], ReduceOp::kMax);
 }
