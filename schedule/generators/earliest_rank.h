@@ -16,13 +16,13 @@ class EarliestRank {
     times_.assign(leaves_, kNever);
     winners_.resize(2 * static_cast<std::size_t>(leaves_));
     for (int leaf = 0; leaf < leaves_; ++leaf) winners_[leaves_ + leaf] = leaf;
-    for (int node = leaves_ - 1; node > 0; --node) winners_[node] = winners_[2 * node];
+    for (int node = leaves_ - 1; node > 0; --node) winners_[node] = winners_[left_of(node)];
   }
 
   void set(int rank, double time) {
     times_[rank] = time;
     for (int node = (leaves_ + rank) / 2; node > 0; node /= 2) {
-      const int left = winners_[2 * node], right = winners_[2 * node + 1];
+      const int left = winners_[left_of(node)], right = winners_[left_of(node) + 1];
       winners_[node] = times_[right] < times_[left] ? right : left;
     }
   }
@@ -34,6 +34,9 @@ class EarliestRank {
   }
 
  private:
+  // The left child of a node of the tree.
+  static std::size_t left_of(int node) { return static_cast<std::size_t>(node) * 2; }
+
   int leaves_ = 1;
   std::vector<double> times_;
   std::vector<int> winners_;  // earliest rank of each subtree; the root is 1
