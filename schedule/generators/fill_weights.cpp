@@ -110,8 +110,8 @@ class Filling {
 Choice Filling::next_in_order(int rank) const {
   const RankProgress& at = progress_[rank];
   const auto& row = order_.actions[rank];
-  const double weight_start = at.has_weight() ? at.clock : kNever;
-  const Choice weight{weight_start};
+  Choice weight;
+  if (at.has_weight()) weight.start = at.clock;
   if (at.next == row.size()) return weight;
   const Action& action = row[at.next];
   if (action.kind == ActionKind::kForward && at.held + 1 > options_.limit + kRounding) return weight;

@@ -72,8 +72,8 @@ TEST_P(Families, GreedyTokensWithACache) {
     job.prompts.emplace_back(prompt.data_ptr<std::int64_t>(), prompt.data_ptr<std::int64_t>() + 6);
   }
   const int tensor = std::min(3, largest_tensor(GetParam()));
-  for (const Layout& layout : turn_of<Layout>(next_turn("layouts"), 2,
-                                              {{}, {.tensor = 2}, {.pipeline = 2, .tensor = tensor}, {.pipeline = 2}})) {
+  for (const Layout& layout : turn_of<Layout>(
+           next_turn("layouts"), 2, {{}, {.tensor = 2}, {.pipeline = 2, .tensor = tensor}, {.pipeline = 2}})) {
     const auto sequences = generate_in(layout, GetParam(), {job}).at(0);
     for (std::size_t row = 0; row < sequences.size(); ++row) {
       const auto tokens = sequences[row].tokens;
