@@ -10,6 +10,7 @@
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry::models {
+
 TextEncoderImpl::TextEncoderImpl(const BertConfig& config) : config(config) {
   if (config.has_groups_of_texts() && config.sentence)
     samples_ = register_module(kSamples, std::make_shared<nn::GatherSamplesImpl>());

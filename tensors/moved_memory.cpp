@@ -86,6 +86,7 @@ void MovedMemory::start_in() {
 }
 
 void MovedMemory::wait() {
+  start_in();
   if (!is_out_) return;
   if (copying_.valid()) copying_.get();
   if (arrived_) {

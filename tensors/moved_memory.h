@@ -54,7 +54,8 @@ class MovedMemory {
   void start_out();
   // Starts to copy the memory back.
   void start_in();
-  // Completes start_in(): work that is submitted to the current stream from now on may use the memory.
+  // Completes start_in(), and calls it if it has not been called: work that is submitted to the current stream from now
+  // on may use the memory.
   void wait();
 
  private:

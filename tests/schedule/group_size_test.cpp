@@ -59,11 +59,14 @@ TEST(GroupSize, EverySizeIsValidAndGroupsStayTogether) {
           SCOPED_TRACE(::testing::Message() << ranks << " " << chunks << " " << group << " " << microbatches);
           const Schedule schedule = generate("interleaved_1f1b", ranks, microbatches, chunks, {.group_size = group});
           ASSERT_NO_THROW(validate(lower(schedule)));
-          // The forwards of a stage are in the order of the microbatches.
+          // The forwards of a stage are in the order of the microbatches, and those of a group precede the next group.
           std::map<int, int> next;
+          int groups = 0;
           for (const auto& action : schedule.actions[0])
             if (action.kind == ActionKind::kForward) {
               ASSERT_EQ(action.microbatch, next[action.stage]++);
+              ASSERT_GE(action.microbatch / group, groups);
+              groups = action.microbatch / group;
             }
         }
 }
