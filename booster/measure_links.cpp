@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kTensors = 8;
 constexpr std::int64_t kTensorBytes[] = {4 << 10, 64 << 10, 1 << 20, 8 << 20};
+constexpr double kMostSlowdown = 9.9;  // a cluster file has slowdowns below 10
 
 // Returns all groups of `size` ranks with distance `stride`, as in layouts. Remaining ranks are in no group.
 std::vector<std::vector<int>> groups_of(int ranks, int size, int stride) {
@@ -70,7 +71,7 @@ double overlap_slowdown(World& world, ProcessGroup& ranks) {
     compute();
     work.wait();
   });
-  return std::clamp(1 + (together - computed) / alone, 1.0, 10.0);
+  return std::clamp(1 + (together - computed) / alone, 1.0, kMostSlowdown);
 }
 
 // Returns the slowdown of matrix multiplications if the ranks synchronize every few milliseconds, as in
@@ -92,7 +93,7 @@ double meeting_slowdown(World& world, ProcessGroup& ranks) {
   };
   const double apart = seconds_of(world, ranks, [&] { compute(false); });
   const double together = seconds_of(world, ranks, [&] { compute(true); });
-  return std::clamp(together / apart, 1.0, 10.0);
+  return std::clamp(together / apart, 1.0, kMostSlowdown);
 }
 
 }  // namespace
