@@ -201,6 +201,9 @@ models::DecoderSpec stated_model(const Config& config) {
 
 Workload stated_workload(const Config& config) {
   models::DecoderSpec model = stated_model(config);
+  if (model.sentence && model.sentence->compares)
+    throw ConfigError({"model.config.sentence_pairs", "a plan does not count the texts of a sample", "single texts",
+                       "remove the key to plan a model of single texts"});
   TrainedPart trained = trained_part(config, model);
   Program program = gantry_program(config.precision, config.optimizer);
   const bool stores = keeps_logits(config, trained, model);

@@ -1,6 +1,8 @@
 // The trained parameters of a configuration in a plan.
 #include "gantry/planner/workload.h"
 
+#include <filesystem>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +11,7 @@
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/parameters.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::planner {
 namespace {
@@ -119,6 +122,25 @@ TEST(TrainedPart, RefusesAnAdapterInOneLine) {
   EXPECT_THAT(refusal("{r: 2, path: \"" + kAdapted + "qv/adapter\"}"),
               HasSubstr("lora.r: the value differs from the one in"));
   EXPECT_THAT(refusal("{path: \"" + kAdapted + "experts/adapter\"}"), HasSubstr("matches nothing"));
+}
+
+// Neither several rows for each sample nor the rule against pipelines is in a plan.
+TEST(TrainedPart, GroupsOfTextsAreRefused) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directory(scratch / "1_Pooling");
+  scratch.write("config.json", gantry::testing::read_file(GANTRY_SOURCE_DIR "/tests/golden/llama/config.json"));
+  scratch.write("modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+                                    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}])");
+  scratch.write("1_Pooling/config.json", "{}");
+  const auto planned = [&](const char* pairs) {
+    return plan_request(
+        Config::parse(fmt::format("model: {{path: {}, config: {{sentence_pairs: {}}}}}\n"
+                                  "data: {{format: tensors, path: x, sequence_length: 16, batch_size: 4}}\n",
+                                  scratch.path(), pairs)));
+  };
+  EXPECT_TRUE(planned("false").workload.model.sentence);
+  EXPECT_THAT(gantry::testing::thrown_by<ConfigError>([&] { planned("true"); }),
+              HasSubstr("model.config.sentence_pairs: a plan does not count the texts of a sample"));
 }
 
 }  // namespace
