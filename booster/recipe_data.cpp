@@ -157,18 +157,28 @@ SurroundedTextRules text_rules(const Config& config, const DataConfig& data, con
           .encoding = encoding_resources(data)};
 }
 
+// The lines of all sources, which `open_lines` opens by these rules.
+template <class Rules>
+SampleSource lines_source(const DataConfig& data, const std::string& key, const std::vector<SampleEntry>& entries,
+                          const Rules& rules,
+                          std::unique_ptr<Dataset> (*open_lines)(const std::vector<std::filesystem::path>& files,
+                                                                 const Rules& rules, const std::string& place,
+                                                                 const OpenProgress& progress)) {
+  const auto open = [data, key, rules, open_lines](const OpenProgress& progress) {
+    return open_sources(data, key, [&](const std::string& path, const std::string& where) {
+      return open_lines(data_files("jsonl", path, where), rules, where + " " + path, progress);
+    });
+  };
+  return {.entries = entries, .sequence_length = data.sequence_length, .open = open};
+}
+
 // Reads JSON lines of texts whose embeddings are compared.
 SampleSource groups_of(const Config& config, const DataConfig& data, const std::string& key) {
   refuse_keys_of_texts(data);
   const TextGroupRules rules{
       .text = text_rules(config, data, family_or_null(config)->hugging_face_config(model_json(config))),
       .texts = texts_of_first_line(files_of_data(data))};
-  const auto open = [rules, data, key](const OpenProgress& progress) {
-    return open_sources(data, key, [&](const std::string& path, const std::string& where) {
-      return open_text_group_lines(data_files("jsonl", path, where), rules, where + " " + path, progress);
-    });
-  };
-  return {.entries = text_group_entries(rules), .sequence_length = data.sequence_length, .open = open};
+  return lines_source(data, key, text_group_entries(rules), rules, open_text_group_lines);
 }
 
 // Reads JSON lines with a text and its label.
@@ -187,12 +197,7 @@ SampleSource labelled_of(const Config& config, const DataConfig& data, const std
                                                                 : LabelKind::kClass,
                             .labels = static_cast<std::int64_t>(keys.at("id2label").size()),
                             .classes = stated_classes(keys)};
-  const auto open = [rules, data, key](const OpenProgress& progress) {
-    return open_sources(data, key, [&](const std::string& path, const std::string& where) {
-      return open_labelled_lines(data_files("jsonl", path, where), rules, where + " " + path, progress);
-    });
-  };
-  return {.entries = labelled_entries(rules), .sequence_length = data.sequence_length, .open = open};
+  return lines_source(data, key, labelled_entries(rules), rules, open_labelled_lines);
 }
 
 // Returns the configured samples for this model. Throws for all faults that can be found without opening a

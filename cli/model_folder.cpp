@@ -38,9 +38,8 @@ bool embeds_sentences(const models::FamilyReader& family, const json& keys) {
 
 std::string built_head(const models::FamilyReader& family, const json& keys, bool is_without_head) {
   const std::string masked = "ForMaskedLM";
-  if (is_without_head && !family.architecture.ends_with(masked))
-    return models::architecture_without_head(family.architecture);
-  if (!family.architecture.ends_with(masked)) return family.architecture;
+  if (!family.architecture.ends_with(masked))
+    return is_without_head ? models::architecture_without_head(family.architecture) : family.architecture;
   return models::bert_architecture(keys, family.architecture.substr(0, family.architecture.size() - masked.size()));
 }
 

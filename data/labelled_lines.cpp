@@ -121,11 +121,8 @@ class LabelledEncoder {
 };
 
 LineRowsInput labelled_input(const Files& files, const LabelledRules& rules) {
-  const json text = {"labelled",   rules.text.tokenizer, rules.text.sequence_length,   rules.text.vocabulary,
-                     rules.labels, rules.classes,        static_cast<int>(rules.kind), rules.text.bad_lines};
-  return {.input = {.files = files, .tokenizer = rules.text.tokenizer, .rules = text.dump()},
-          .stops_at_bad_line = rules.text.bad_lines == "stop",
-          .resources = rules.text.encoding};
+  return surrounded_rows_input(files, rules.text,
+                               {"labelled", rules.labels, rules.classes, static_cast<int>(rules.kind)});
 }
 
 LineRowEncoder labelled_row_encoder(const LabelledRules& rules) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "gantry/core/error.h"
-#include "gantry/data/line_rows.h"
 
 namespace gantry {
 namespace {
@@ -20,6 +20,14 @@ std::pair<std::int64_t, std::int64_t> lengths_in(std::int64_t room, std::int64_t
 }
 
 }  // namespace
+
+LineRowsInput surrounded_rows_input(const LinePaths& files, const SurroundedTextRules& rules,
+                                    const nlohmann::json& own) {
+  const nlohmann::json all = {own, rules.tokenizer, rules.sequence_length, rules.vocabulary, rules.bad_lines};
+  return {.input = {.files = files, .tokenizer = rules.tokenizer, .rules = all.dump()},
+          .stops_at_bad_line = rules.bad_lines == "stop",
+          .resources = rules.encoding};
+}
 
 SurroundedTextEncoder::SurroundedTextEncoder(const SurroundedTextRules& rules)
     : rules_(rules), tokenizer_(load_tokenizer(rules.tokenizer)) {}

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "gantry/data/encoding_cache.h"
+#include "gantry/data/line_rows.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
@@ -18,6 +20,10 @@ struct SurroundedTextRules {
   std::string bad_lines = "stop";  // as data.bad_lines
   EncodingResources encoding = {};
 };
+
+// The rows of files with such texts. `own`: further rules of the rows, as JSON.
+LineRowsInput surrounded_rows_input(const LinePaths& files, const SurroundedTextRules& rules,
+                                    const nlohmann::json& own);
 
 // Thread-safe.
 class SurroundedTextEncoder {

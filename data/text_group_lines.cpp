@@ -65,14 +65,6 @@ class GroupEncoder {
   SurroundedTextEncoder text_;
 };
 
-LineRowsInput group_input(const Files& files, const TextGroupRules& rules) {
-  const json text = {"groups",    rules.text.tokenizer, rules.text.sequence_length, rules.text.vocabulary,
-                     rules.texts, rules.text.bad_lines};
-  return {.input = {.files = files, .tokenizer = rules.text.tokenizer, .rules = text.dump()},
-          .stops_at_bad_line = rules.text.bad_lines == "stop",
-          .resources = rules.text.encoding};
-}
-
 LineRowEncoder group_row_encoder(const TextGroupRules& rules) {
   const auto encoder = std::make_shared<const GroupEncoder>(rules);
   return {.encode = [encoder](const FoundLine& line) { return encoder->encode(line); }, .note = ""};
@@ -81,7 +73,9 @@ LineRowEncoder group_row_encoder(const TextGroupRules& rules) {
 class TextGroupLines final : public Dataset {
  public:
   TextGroupLines(const Files& files, const TextGroupRules& rules, const OpenProgress& progress)
-      : rules_(rules), lines_(group_input(files, rules), progress, [&] { return group_row_encoder(rules); }) {}
+      : rules_(rules), lines_(surrounded_rows_input(files, rules.text, {"groups", rules.texts}), progress, [&] {
+          return group_row_encoder(rules);
+        }) {}
 
   const LineRows& lines() const { return lines_; }
 
