@@ -46,8 +46,9 @@ inline constexpr double kReadFirstSeconds = 0.1;
 inline constexpr double kHubLookSeconds = 1;
 
 // --- The end of a job under `gantry launch` ---
-// Time for the launch to read a shim's last report, before mpirun learns of the shim's end.
-inline constexpr double kExitReportSeconds = 3;
+// Time for the launch to read a shim's last output and report, before mpirun learns of the shim's end. A loaded
+// machine delays it, and a terminal may suspend the launch for a moment.
+inline constexpr double kExitReportSeconds = 60;
 // Time for a shim to report how its program ended, after the program's own connection has closed. It takes
 // milliseconds.
 inline constexpr double kReportSeconds = 1;

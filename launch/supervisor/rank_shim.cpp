@@ -210,14 +210,15 @@ void Shim::end_now() {
   program_.signal(SIGKILL);
 }
 
-// The report must arrive before mpirun learns of the end of this process.
+// The report must arrive before mpirun learns of the end of this process, and this process must not close the
+// connection before the launch does: the kernel would drop output and report if a frame arrived after that.
 asio::awaitable<void> Shim::send_exit_report(const RankEnd& end) {
   launch_->send(encode_frame(FrameKind::report, encode_end(end)));
   co_await launch_->sent();
   launch_->finish_sending();
   changed_.expires_after(seconds(kExitReportSeconds));
-  error_code error;
-  if (!launch_gone_) co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  for (error_code cancelled = asio::error::operation_aborted; cancelled && !launch_gone_;)
+    co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
 }
 
 void Shim::close() {

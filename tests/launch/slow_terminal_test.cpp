@@ -79,7 +79,7 @@ TEST(SlowTerminal, ARankWaitsForItAndNothingIsLostOrPilesUp) {
   EXPECT_EQ(zeros, kMegabytes << 20);
   EXPECT_GT(most, 0);
   EXPECT_LT(most, kMostMegabytes);
-  EXPECT_EQ(run.wait().exit_code, 0);
+  EXPECT_EQ(run.wait().exit_code, 0) << run.err();
   EXPECT_TRUE(std::filesystem::exists(done));
 }
 
