@@ -49,11 +49,13 @@ void require_data(const Config& config, const DataConfig& data) {
       {"data.objective", !data.objective.empty() && data.objective != "causal"},
       {"data.loss_on", data.loss_on != usual.loss_on},
       {"data.target_length", data.target_length != 0},
-      {"data.sources", !data.sources.empty()},
-      {"data.bad_lines", data.bad_lines == "cut"}};
+      {"data.sources", !data.sources.empty()}};
   for (const auto& [key, is_set] : unused)
     if (is_set)
       throw ConfigError({key, "the value cannot be combined with train.objective " + name, "", "remove the key"});
+  if (data.bad_lines == "cut")
+    throw ConfigError({"data.bad_lines", "cut cannot be combined with train.objective " + name, "stop or skip",
+                       "set data.bad_lines: skip to leave out samples that are too long"});
 }
 
 PairForm form_of(const std::string& objective) {
@@ -70,6 +72,7 @@ SampleSource preference_samples(const Config& config, DataConfig data, const std
   data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
   LineRules rules = chat_rules(config, data);
   rules.loss_on = "last";
+  rules.text_length = family_or_null(config)->context_length(model_json(config));
   const bool held_out = key == "evaluation.path", are_pairs = config.train.objective.name != "kto";
   const PairForm form = form_of(config.train.objective.name);
   const auto open = [=](const OpenProgress& progress) -> std::vector<WeightedDataset> {

@@ -19,9 +19,11 @@ double divergence_of_step(const ObjectiveParts& parts, const Batch& batch, Boost
 // the samples.
 double pairs_per_token(const Batch& batch, ProcessGroup& world) {
   torch::Tensor sums = torch::zeros({2}, torch::kFloat64);
-  if (const torch::Tensor prompts = batch.tensors.get("prompt_labels"); prompts.defined() && !prompts.is_meta()) {
-    const torch::Tensor chosen = batch.tensors.at("document_ids") == kChosen,
-                        counted = chosen & ((batch.tensors.at("labels") != -100) | (prompts != -100));
+  if (const torch::Tensor labels = batch.tensors.get("labels"); labels.defined() && !labels.is_meta()) {
+    torch::Tensor counted = labels != -100;
+    if (const torch::Tensor prompts = batch.tensors.get("prompt_labels"); prompts.defined())
+      counted = counted | (prompts != -100);
+    counted = counted & (batch.tensors.at("document_ids") == kChosen);
     sums = torch::stack({torch::tensor(static_cast<double>(batch.samples), torch::kFloat64),
                          counted.sum().to(torch::kCPU, torch::kFloat64)});
   }

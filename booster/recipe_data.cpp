@@ -20,13 +20,15 @@
 namespace gantry {
 namespace {
 
-void require_context(const Config& config, const DataConfig& data) {
+// `texts`: number of texts of a sample whose positions begin anew.
+void require_context(const Config& config, const DataConfig& data, std::int64_t texts = 1) {
   const auto* family = family_or_null(config);
   const auto context = family ? family->context_length(model_json(config)) : data.sequence_length;
-  if (data.sequence_length > context)
-    throw ConfigError({"data.sequence_length",
-                       fmt::format("{} is longer than the model's {} positions", data.sequence_length, context),
-                       fmt::format("at most {}", context), "shorten it, or give the model more positions"});
+  if ((data.sequence_length + texts - 1) / texts <= context) return;
+  throw ConfigError({"data.sequence_length",
+                     fmt::format("{} is longer than {}the model's {} positions", data.sequence_length,
+                                 texts > 1 ? fmt::format("{} texts of ", texts) : "", context),
+                     fmt::format("at most {}", texts * context), "shorten it, or give the model more positions"});
 }
 
 bool reads_texts_alone(const models::ModelFamily& family) {
@@ -211,7 +213,7 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
                        "a head, or groups of texts for sentence embeddings",
                        "name a head, or set model.config.sentence_pairs"});
   if (config.train.objective.has_preferences()) {
-    require_context(config, data);
+    require_context(config, data, config.train.objective.name == "kto" ? 1 : 2);
     return preference_samples(config, std::move(data), key);
   }
   if (data.format == "tensors" || data.format == "images") require_objective(config, data, task);

@@ -27,7 +27,8 @@ Criterion objective_criterion(const Config& config, const std::string& task, con
   if (distils) return distillation_loss(objective, parts.teacher);
   if (objective.has_reference() && !parts.reference)
     refuse_command(" compares with a reference model, whose scores only training computes");
-  if (objective.name == "orpo" && !parts.step) refuse_command(" needs numbers of full steps, which only training has");
+  if (objective.chosen_weight() > 0 && !parts.step)
+    refuse_command(" needs numbers of full steps, which only training has");
   return preference_loss(objective, parts);
 }
 

@@ -83,6 +83,7 @@ LineRowsInput rows_input(const char* kind, const LinePaths& paths, const LineRul
   const nlohmann::json text = {kind,
                                rules.tokenizer,
                                rules.sequence_length,
+                               rules.text_length,
                                rules.target_length,
                                rules.vocabulary,
                                rules.chat_template,

@@ -30,6 +30,7 @@ struct NoImages {
 struct LineRules {
   std::string tokenizer;  // argument of load_tokenizer()
   std::int64_t sequence_length = 0;
+  std::int64_t text_length = 0;  // maximum number of tokens of each text of a preference; 0: no limit of its own
   // Above 0, lines are pairs: an encoder reads the prompt of at most sequence_length tokens, and a decoder is
   // trained on the completion of at most target_length tokens.
   std::int64_t target_length = 0;

@@ -50,7 +50,10 @@ struct PreferenceTokens {
 class PreferenceEncoder {
  public:
   PreferenceEncoder(const LineRules& rules, PairForm form)
-      : sequence_length_(rules.sequence_length), left_out_(form == PairForm::kScores ? 0 : 1), encoder_(rules) {}
+      : sequence_length_(rules.sequence_length),
+        text_length_(rules.text_length > 0 ? rules.text_length : rules.sequence_length),
+        left_out_(form == PairForm::kScores ? 0 : 1),
+        encoder_(rules) {}
 
   PreferenceTokens encode(const Json& object, const std::string& where, bool for_display = false) const {
     PreferenceTokens pair{encoder_.encode(completion_line(object, "chosen"), where, for_display),
@@ -63,6 +66,8 @@ class PreferenceEncoder {
                                  pair.chosen.tokens.size(), pair.rejected.tokens.size(),
                                  left_out_ > 0 ? "without their last ones " : "", places, sequence_length_),
                      "a pair that fits into a sample", "raise data.sequence_length, or set data.bad_lines: skip"});
+    require_fitting_text(pair.chosen, "chosen", where);
+    require_fitting_text(pair.rejected, "rejected", where);
     require_images_in_prompt(pair.chosen, "chosen", where);
     require_images_in_prompt(pair.rejected, "rejected", where);
     return pair;
@@ -71,7 +76,15 @@ class PreferenceEncoder {
   std::string note() const { return encoder_.chat_template(); }
 
  private:
-  std::int64_t sequence_length_;
+  void require_fitting_text(const LineTokens& text, const char* name, const std::string& where) const {
+    if (text.tokens.size() - left_out_ <= static_cast<std::size_t>(text_length_)) return;
+    throw BadLine({where,
+                   fmt::format("the {} text has {} tokens, more than the model's {} positions", name,
+                               text.tokens.size(), text_length_),
+                   "texts that fit into the model's positions", "shorten it, or set data.bad_lines: skip"});
+  }
+
+  std::int64_t sequence_length_, text_length_;
   std::size_t left_out_;  // tokens of a text that are labels only
   LineEncoder encoder_;
 };

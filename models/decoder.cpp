@@ -169,14 +169,13 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const nn
   return part ? rows.index_select(1, part->positions.view({-1})) : rows;
 }
 
-// Chooses the token like transformers: by the padding token or, in models without one, by the mask. All ranks
-// that share the sequences compute the result.
+// Chooses the token like transformers: the last one that is not the padding token or, in models without one, by the
+// mask. In a batch with pooled_tokens, it is the last such token up to each of them. All ranks that share the sequences
+// compute the result.
 torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const TensorDict& batch,
                                        const torch::Tensor& own) const {
   const auto& part = known.sequence;
   const torch::Tensor hidden = part ? nn::joined(own, *part) : own;
-  if (const torch::Tensor named = batch.get("pooled_tokens"); named.defined())
-    return hidden.gather(1, named.to(torch::kInt64).unsqueeze(-1).expand({-1, -1, hidden.size(2)}));
   const torch::Tensor held = batch.at("input_ids"), ids = part ? nn::join_parts(held, *part->group, part->shard) : held,
                       mask = part ? part->keep : batch.get("attention_mask");
   torch::Tensor counted = torch::ones_like(ids);
@@ -184,9 +183,12 @@ torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const Tens
     counted = ids != *spec.padding;
   else if (mask.defined())
     counted = mask != 0;
-  const torch::Tensor places = torch::arange(ids.size(1), ids.options());
-  const torch::Tensor last = (counted.to(torch::kInt64) * places).argmax(1);
-  return hidden.index({torch::arange(ids.size(0), ids.options()), last});
+  const torch::Tensor places = counted.to(torch::kInt64) * torch::arange(ids.size(1), ids.options());
+  if (const torch::Tensor named = batch.get("pooled_tokens"); named.defined()) {
+    const torch::Tensor last = std::get<0>(places.cummax(1)).gather(1, named.to(torch::kInt64));
+    return hidden.gather(1, last.unsqueeze(-1).expand({-1, -1, hidden.size(2)}));
+  }
+  return hidden.index({torch::arange(ids.size(0), ids.options()), places.argmax(1)});
 }
 
 // All ranks that share the sequences compute the same values.

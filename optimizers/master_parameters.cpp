@@ -139,9 +139,13 @@ void MasterParameters::copy_from_parameters() {
   units_.bring_together(moves);
 }
 
-void MasterParameters::before_step() {
+void MasterParameters::update() {
   if (stale_ != Stale::kNone) copy_from_parameters();
   stale_ = Stale::kNone;
+}
+
+void MasterParameters::before_step() {
+  update();
   std::vector<GatheredUnits::Move> moves;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     if (!made_[i]) continue;

@@ -31,8 +31,10 @@ class MasterParameters {
   // The next three functions are collective like the constructor.
   // Makes masters of parameters that were added since.
   void add_parameters();
-  // Sets the gradients of the masters. Before the first step it also fills masters that are copies, so that
-  // weights may be loaded after boosting.
+  // Copies the parameters to masters that do not have their values yet: before the first step, so that weights may
+  // be loaded after boosting, and after loaded() and refresh().
+  void update();
+  // update(), and sets the gradients of the masters.
   void before_step();
   // Writes the stepped values to the parameters that have memory and, under ZeRO, sends them to the other
   // replicas.

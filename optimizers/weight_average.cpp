@@ -15,4 +15,12 @@ void WeightAverage::add(const torch::Tensor& stepped) {
   of(stepped).lerp_(stepped, 1 - decay_);
 }
 
+void WeightAverage::exchange(const torch::Tensor& stepped) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& average = of(stepped);
+  const torch::Tensor values = stepped.detach().clone();
+  stepped.copy_(average);
+  average.copy_(values);
+}
+
 }  // namespace gantry

@@ -16,6 +16,8 @@ class WeightAverage {
   torch::Tensor& of(const torch::Tensor& stepped);
   // After a step: average = decay * average + (1 - decay) * values.
   void add(const torch::Tensor& stepped);
+  // Exchanges the values of the two. A second call restores them to the bit.
+  void exchange(const torch::Tensor& stepped);
 
  private:
   double decay_;

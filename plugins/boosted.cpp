@@ -87,6 +87,24 @@ void BoostedOptimizer::visit_averages(void (*visit)(WeightAverage& average, cons
     if (gradients_->trained(i)) visit(*average_, stepped(i));
 }
 
+void BoostedOptimizer::exchange_averages() {
+  if (!average_)
+    throw UsageError({"boosted optimizer", "exchange_averages() was called, but no averages are kept",
+                      "a decay StepRules::ema (train.ema) above 0", "set train.ema"});
+  wait();
+  if (masters_) masters_->update();
+  visit_averages([](WeightAverage& average, const torch::Tensor& stepped) { average.exchange(stepped); });
+  if (masters_) masters_->after_step();
+  wait();
+  holds_averages_ = !holds_averages_;
+}
+
+void BoostedOptimizer::require_weights() const {
+  if (holds_averages_)
+    throw UsageError({"boosted optimizer", "a step or a save while the parameters have the values of their averages",
+                      "the weights themselves", "call exchange_averages() again before"});
+}
+
 void BoostedOptimizer::require_gradients() const {
   if (state_ == Gradients::kAdding)
     throw UsageError({"boosted optimizer", "step() was called before the gradients were reduced over the ranks", "",
@@ -128,6 +146,7 @@ bool BoostedOptimizer::step(double norm) {
 }
 
 void BoostedOptimizer::prepare_step() {
+  require_weights();
   require_gradients();
   if (rules_.lr_schedule) follow(*rules_.lr_schedule);
   require_finite_rates();

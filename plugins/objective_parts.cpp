@@ -3,7 +3,7 @@
 namespace gantry {
 
 ObjectiveParts objective_parts(const ObjectiveConfig& objective) {
-  const bool needs_step = objective.name == "orpo" || objective.name == "kto";
+  const bool needs_step = objective.chosen_weight() > 0 || objective.name == "kto";
   return {.reference = objective.has_reference() ? std::make_shared<ReferenceScores>() : nullptr,
           .rewards = objective.has_preferences() ? std::make_shared<RewardMeter>() : nullptr,
           .step = needs_step ? std::make_shared<StepNumbers>() : nullptr,

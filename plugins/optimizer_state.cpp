@@ -43,6 +43,7 @@ bool OptimizerState::is_part_of_state(std::size_t parameter) const {
 
 std::vector<StateEntry> OptimizerState::state_entries() {
   std::vector<StateEntry> entries;
+  if (optimizer_) optimizer_->require_weights();
   if (optimizer_) optimizer_->wait();
   const auto& parameters = model_.stage_module().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i)

@@ -34,11 +34,10 @@ SampleLosses simpo_losses(const ObjectiveConfig& objective, const CompletionSums
   return {-torch::log_sigmoid(margin_of(rewards) - objective.gamma), rewards};
 }
 
-// Uses the log odds, log(p / (1 - p)), of the mean probabilities, and the cross entropy of the chosen texts.
-SampleLosses orpo_losses(const ObjectiveConfig& objective, const CompletionSums& sums, const StepNumbers& step) {
+// Uses the log odds, log(p / (1 - p)), of the mean probabilities.
+SampleLosses orpo_losses(const ObjectiveConfig& objective, const CompletionSums& sums) {
   const torch::Tensor means = sums.means().narrow(1, 0, 2), odds = margin_of(means - torch::log1p(-means.exp()));
-  return {-objective.beta * torch::log_sigmoid(odds) - sums.scores.select(1, 2) * step.pairs_per_token,
-          objective.beta * means};
+  return {-objective.beta * torch::log_sigmoid(odds), objective.beta * means};
 }
 
 SampleLosses kto_losses(const ObjectiveConfig& objective, const torch::Tensor& gains, const TensorDict& batch,
@@ -50,22 +49,42 @@ SampleLosses kto_losses(const ObjectiveConfig& objective, const torch::Tensor& g
           objective.beta * gain};
 }
 
-SampleLosses dpo_losses(const ObjectiveConfig& objective, const torch::Tensor& gains, const CompletionSums& sums) {
-  const double beta = objective.beta, wrong = objective.label_smoothing;
-  const torch::Tensor rewards = beta * gains, margin = margin_of(rewards);
-  if (objective.name == "ipo") return {(margin_of(gains / sums.tokens) - 1 / (2 * beta)).square(), rewards};
+torch::Tensor squared_distance(const torch::Tensor& margin, double beta) {
+  return (margin - 1 / (2 * beta)).square();
+}
+
+// dpo and cpo. `gains`: log-probabilities, for dpo relative to the reference.
+SampleLosses dpo_losses(const ObjectiveConfig& objective, const torch::Tensor& gains) {
+  const double wrong = objective.label_smoothing;
+  const torch::Tensor rewards = objective.beta * gains, margin = margin_of(rewards);
+  if (objective.loss_type == "ipo") return {squared_distance(margin_of(gains), objective.beta), rewards};
   if (objective.loss_type == "hinge") return {torch::relu(1 - margin), rewards};
-  return {-(1 - wrong) * torch::log_sigmoid(margin) - wrong * torch::log_sigmoid(-margin), rewards};
+  const torch::Tensor right = -torch::log_sigmoid(margin), swapped = -torch::log_sigmoid(-margin);
+  if (objective.loss_type == "robust") return {((1 - wrong) * right - wrong * swapped) / (1 - 2 * wrong), rewards};
+  return {(1 - wrong) * right + wrong * swapped, rewards};
+}
+
+SampleLosses ipo_losses(const ObjectiveConfig& objective, const torch::Tensor& gains, const CompletionSums& sums) {
+  return {squared_distance(margin_of(gains / sums.tokens), objective.beta), objective.beta * gains};
 }
 
 SampleLosses losses_of(const ObjectiveConfig& objective, const ObjectiveParts& parts, const CompletionSums& sums,
                        const TensorDict& batch) {
   if (objective.name == "simpo") return simpo_losses(objective, sums);
-  if (objective.name == "orpo") return orpo_losses(objective, sums, *parts.step);
+  if (objective.name == "cpo") return dpo_losses(objective, sums.scores);
+  if (objective.name == "orpo") return orpo_losses(objective, sums);
   const torch::Tensor reference = reference_of(*parts.reference, batch, sums.scores);
   if (objective.name == "kto")
     return kto_losses(objective, sums.scores - reference.narrow(1, 0, 1), batch, *parts.step);
-  return dpo_losses(objective, sums.scores - reference, sums);
+  const torch::Tensor gains = sums.scores - reference;
+  return objective.name == "ipo" ? ipo_losses(objective, gains, sums) : dpo_losses(objective, gains);
+}
+
+// The share of each sample in the cross entropy of all chosen texts of the step: the full texts, if the batch has the
+// labels of prompts, or their completions.
+torch::Tensor chosen_losses(const CompletionSums& sums, const StepNumbers& step) {
+  const std::int64_t chosen = sums.scores.size(1) == 3 ? 2 : 0;
+  return -sums.scores.select(1, chosen) * step.pairs_per_token;
 }
 
 Loss sum_over_samples(const torch::Tensor& losses) {
@@ -136,7 +155,9 @@ Criterion preference_loss(const ObjectiveConfig& objective, const ObjectiveParts
   require_parts(objective, parts);
   if (objective.name == "reward") return reward_loss(objective, parts.rewards);
   return over_completions([objective, parts](const CompletionSums& sums, const TensorDict& batch) {
-    const SampleLosses samples = losses_of(objective, parts, sums, batch);
+    SampleLosses samples = losses_of(objective, parts, sums, batch);
+    if (const double weight = objective.chosen_weight(); weight > 0)
+      samples.losses = samples.losses + weight * chosen_losses(sums, *parts.step);
     if (parts.rewards && objective.name == "kto")
       parts.rewards->add_single(samples.rewards, batch.at("desirable"));
     else if (parts.rewards)

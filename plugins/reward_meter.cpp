@@ -30,10 +30,10 @@ RewardMetrics RewardMeter::means(ProcessGroup& world) const {
   torch::Tensor all = sums_.defined() ? sums_.cpu().clone() : torch::zeros({6}, torch::kFloat64);
   world.all_reduce(all).wait();  // ranks with the same samples have the same sums, so the means are those of samples
   const auto* sums = all.const_data_ptr<double>();
-  const auto mean = [&](int sum) { return sums[sum + 1] > 0 ? sums[sum] / sums[sum + 1] : 0; };
-  RewardMetrics means{.chosen = mean(0), .rejected = mean(2), .accuracy = {}, .divergence = {}};
-  if (sums[5] > 0) means.accuracy = mean(4);
-  return means;
+  const auto mean = [&](int sum) {
+    return sums[sum + 1] > 0 ? std::optional(sums[sum] / sums[sum + 1]) : std::nullopt;
+  };
+  return {.chosen = mean(0), .rejected = mean(2), .accuracy = mean(4), .divergence = {}};
 }
 
 }  // namespace gantry

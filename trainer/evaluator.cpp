@@ -10,6 +10,7 @@ std::optional<EvaluationMetrics> Evaluator::run(std::int64_t step, Boosted& boos
                                                 const std::function<bool()>& stops) {
   EvaluationMetrics all{.step = step};
   HeldOutScores scores(predictions_);
+  if (rewards_) rewards_->clear();
   double sum = 0;
   for (std::int64_t i = 0; i < loader_->steps(); ++i) {
     if (ends && ends()) return std::nullopt;
@@ -26,6 +27,7 @@ std::optional<EvaluationMetrics> Evaluator::run(std::int64_t step, Boosted& boos
     if (predictions_ != Predictions::kNone) scores.add(result.outputs, batch.tensors);
   }
   all.loss = all.tokens > 0 ? sum / static_cast<double>(all.tokens) : 0;
+  if (rewards_) all.rewards = rewards_->means(booster_.mesh().world_group());
   if (predictions_ == Predictions::kNone) return all;
   const HeldOutScores::Means means = scores.over(booster_.mesh());
   all.accuracy = means.accuracy;

@@ -25,7 +25,10 @@ MetricScalars scalars_of(const StepMetrics& metrics) {
 }
 
 MetricScalars scalars_of(const EvaluationMetrics& metrics) {
-  MetricScalars scalars = {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}};
+  MetricScalars scalars = {{"evaluation/loss", metrics.loss}};
+  if (!metrics.rewards) scalars.emplace_back("evaluation/perplexity", std::exp(metrics.loss));
+  if (metrics.rewards)
+    for (const auto& [name, value] : named_values(*metrics.rewards)) scalars.emplace_back("evaluation/" + name, value);
   if (metrics.pearson) scalars.emplace_back("evaluation/pearson", *metrics.pearson);
   if (metrics.accuracy) scalars.emplace_back("evaluation/accuracy", *metrics.accuracy);
   if (metrics.f1) scalars.emplace_back("evaluation/f1", *metrics.f1);

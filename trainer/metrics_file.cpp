@@ -54,8 +54,10 @@ void MetricsFile::write(const StepMetrics& metrics) {
 void MetricsFile::write(const EvaluationMetrics& metrics) {
   nlohmann::ordered_json line = {{"step", metrics.step},
                                  {"eval_loss", metrics.loss},
-                                 {"perplexity", std::exp(metrics.loss)},
                                  {"eval_tokens", metrics.tokens}};
+  if (!metrics.rewards) line["perplexity"] = std::exp(metrics.loss);
+  if (metrics.rewards)
+    for (const auto& [name, value] : named_values(*metrics.rewards)) line["eval_" + name] = value;
   if (metrics.accuracy) line["accuracy"] = *metrics.accuracy;
   if (metrics.f1) line["f1"] = *metrics.f1;
   if (metrics.pearson) line["pearson"] = *metrics.pearson;

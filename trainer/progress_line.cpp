@@ -76,14 +76,24 @@ void ProgressLine::write(const StepMetrics& metrics) {
   std::fflush(stdout);
 }
 
+namespace {
+
+// The value that says most beside the loss.
+std::string quality_of(const EvaluationMetrics& metrics) {
+  if (metrics.accuracy) return fmt::format("accuracy {:.4f}  f1 {:.4f}", *metrics.accuracy, metrics.f1.value_or(0));
+  if (metrics.pearson) return fmt::format("pearson {:.4f}", *metrics.pearson);
+  if (!metrics.rewards) return fmt::format("perplexity {:.2f}", std::exp(metrics.loss));
+  const RewardMetrics& rewards = *metrics.rewards;
+  if (rewards.accuracy) return fmt::format("accuracy {:.4f}", *rewards.accuracy);
+  return rewards.margin() ? fmt::format("margin {:.4f}", *rewards.margin()) : "";
+}
+
+}  // namespace
+
 void ProgressLine::write(const EvaluationMetrics& metrics) {
   is_open_ = false;
-  const std::string extra = metrics.accuracy
-                                ? fmt::format("accuracy {:.4f}  f1 {:.4f}", *metrics.accuracy, metrics.f1.value_or(0))
-                            : metrics.pearson ? fmt::format("pearson {:.4f}", *metrics.pearson)
-                                              : fmt::format("perplexity {:.2f}", std::exp(metrics.loss));
   fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  {}\n", terminal_ ? "\r\033[K" : "", metrics.step,
-             std::to_string(steps_).size(), steps_, metrics.loss, extra);
+             std::to_string(steps_).size(), steps_, metrics.loss, quality_of(metrics));
   if (metrics.choices)
     fmt::print("choices: accuracy {:.4f}  normalised {:.4f}  of {}\n", metrics.choices->accuracy,
                metrics.choices->normalised_accuracy, metrics.choices->questions);

@@ -11,7 +11,8 @@
 namespace gantry {
 namespace {
 
-// Loads the reference weights. Without files the model has its initial weights, and no adapters that change them.
+// Loads the reference weights: those of the run before its first step, with the adapters of lora.path, or those of
+// train.objective.reference, with new adapters, which change nothing.
 void load_reference(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh) {
   Config reference = config;
   if (const std::string& folder = config.train.objective.reference; !folder.empty()) {
@@ -19,12 +20,12 @@ void load_reference(const Config& config, Boosted& boosted, const ProcessGroupMe
       throw ConfigError({"train.objective.reference", "the model has no model.path, whose form the reference has",
                          "model.path", "set model.path, or remove the key"});
     reference.model.path = folder;
+    reference.lora.path.clear();
   } else if (!config.checkpoint.load.empty()) {
     throw ConfigError({"checkpoint.load", "the reference model cannot be a checkpoint",
                        "the directory of a model in train.objective.reference",
                        "export the checkpoint with gantry checkpoint export, and set model.path"});
   }
-  reference.lora.path.clear();
   load_weights(reference, boosted, mesh);
 }
 

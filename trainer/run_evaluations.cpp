@@ -15,9 +15,10 @@ RunEvaluations::RunEvaluations(const World& world, const Config& config, Booster
       before_print_(std::move(before_print)) {}
 
 void RunEvaluations::prepare(std::shared_ptr<DataLoader> held_out, Predictions predictions, PrepareBatch prepare,
-                             const Boosted& boosted) {
+                             std::shared_ptr<RewardMeter> rewards, const Boosted& boosted) {
   held_out_ = std::move(held_out);
   prepare_ = std::move(prepare);
+  rewards_ = std::move(rewards);
   predictions_ = predictions;
   if (held_out_) booster_.distribute(*held_out_, boosted);
   choices_ = ChoiceScorer::of(config_);
@@ -31,8 +32,17 @@ bool RunEvaluations::due_at(std::int64_t step, bool last) const {
 }
 
 std::optional<EvaluationMetrics> RunEvaluations::run(std::int64_t step, bool loss_alone, Boosted& boosted) {
+  if (!config_.evaluation.ema) return measure(step, loss_alone, boosted);
+  boosted.optimizer->exchange_averages();
+  auto metrics = measure(step, loss_alone, boosted);
+  boosted.optimizer->exchange_averages();
+  return metrics;
+}
+
+std::optional<EvaluationMetrics> RunEvaluations::measure(std::int64_t step, bool loss_alone, Boosted& boosted) {
   const auto ends = [this] { return stops_.asked_to_stop(); };
-  auto metrics = Evaluator(booster_, held_out_, predictions_, prepare_).run(step, boosted, ends, stops_.within_step());
+  auto metrics =
+      Evaluator(booster_, held_out_, predictions_, prepare_, rewards_).run(step, boosted, ends, stops_.within_step());
   if (!metrics) return std::nullopt;
   if (!loss_alone && choices_) {
     metrics->choices = choices_->run(booster_, boosted, ends, stops_.within_step());

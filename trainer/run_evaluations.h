@@ -25,11 +25,11 @@ class RunEvaluations {
                  HeldOutRecord& record, std::function<void()> before_print);
 
   // Distributes the data of `held_out` (null: no evaluations) and evaluation.choices, and reads
-  // evaluation.prompts. `predictions` and `prepare`: see Evaluator. Call it after boost() and before the
+  // evaluation.prompts. `predictions`, `prepare` and `rewards`: see Evaluator. Call it after boost() and before the
   // functions below. Throws the errors of ChoiceScorer::of and ContinuedPrompts::of. Collective over the
   // world.
   void prepare(std::shared_ptr<DataLoader> held_out, Predictions predictions, PrepareBatch prepare,
-               const Boosted& boosted);
+               std::shared_ptr<RewardMeter> rewards, const Boosted& boosted);
 
   // Returns whether an evaluation is due after this step. `last`: the run ends with this step.
   bool due_at(std::int64_t step, bool last) const;
@@ -40,6 +40,9 @@ class RunEvaluations {
   bool is_out_of_patience();
 
  private:
+  // run() with the parameters as they are.
+  std::optional<EvaluationMetrics> measure(std::int64_t step, bool loss_alone, Boosted& boosted);
+
   const World& world_;
   const Config& config_;
   Booster& booster_;
@@ -49,6 +52,7 @@ class RunEvaluations {
   std::shared_ptr<DataLoader> held_out_;  // null without evaluation
   Predictions predictions_ = Predictions::kNone;
   PrepareBatch prepare_;
+  std::shared_ptr<RewardMeter> rewards_;  // null without preferences
   std::unique_ptr<ChoiceScorer> choices_;      // null without evaluation.choices
   std::unique_ptr<ContinuedPrompts> prompts_;  // null without evaluation.prompts
   bool said_impatience_ = false;

@@ -177,7 +177,7 @@ class Trainer::Run {
     boosted_ = booster_.boost(parts.model, parts.optimizer, parts.criterion, parts.loader, parts.rates);
     boosted_.optimizer->keep_loss_scale(!listeners_.reads_gradients());
     const PrepareBatch prepare = preparation_of(parts.objective);
-    evaluations_.prepare(parts.held_out, parts.predictions, prepare, boosted_);
+    evaluations_.prepare(parts.held_out, parts.predictions, prepare, parts.objective.rewards, boosted_);
     steps_.set_objective(parts.objective, prepare);
     if (parts.objective.reference)
       score_reference(config_, booster_, boosted_, parts.held_out.get(), parts.objective.reference);
@@ -206,8 +206,8 @@ class Trainer::Run {
   // load_weights() will use model.path, and members of this class use the other keys.
   void refuse_unused_parts() const {
     for (const char* key : {"model.path", "train.log_files", "train.otlp", "train.max_minutes", "train.patience",
-                            "evaluation.choices", "evaluation.prompts", "evaluation.only", "output", "profile",
-                            "elastic", "checkpoint.path", "checkpoint.keep_best"})
+                            "evaluation.choices", "evaluation.prompts", "evaluation.only", "evaluation.ema", "output",
+                            "profile", "elastic", "checkpoint.path", "checkpoint.keep_best"})
       config_.mark_used(key);
     refuse_unused_keys(config_);
   }

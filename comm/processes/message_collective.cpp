@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
+#include "gantry/comm/processes/doubling_rounds.h"
 #include "gantry/comm/reduce_kernels.h"
 
 namespace gantry {
 namespace {
-
-// The number of messages of an all-to-all exchange grows with the square of the ranks.
-constexpr int kMostDirectRanks = 16;
 
 std::int64_t part_begin(std::int64_t length, std::int64_t index, std::int64_t parts) { return length * index / parts; }
 
@@ -29,6 +28,8 @@ void MessageCollective::prepare() {
     case OperationKind::kReduceScatter:
       return plan_reduce_scatter();
     case OperationKind::kAllGather:
+      if (passes_on(std::accumulate(call_.parts.begin(), call_.parts.end(), std::int64_t{0}) * call_.item))
+        return plan_doubling_all_gather();
       // The full part of this rank is sent to each member.
       slices_.assign(call_.parts.size(), call_.parts[me]);
       return plan_exchange(slices_, call_.parts);
@@ -68,12 +69,21 @@ bool MessageCollective::advance() {
   return false;
 }
 
+// An exchange between all pairs has one phase, but as many messages per rank as members. Returns true if the data are
+// passed on in the rounds of doubling_rounds() instead: among many members, of which each gets `bytes` in total.
+bool MessageCollective::passes_on(std::int64_t bytes) {
+  const ProcessLimits& limits = engine().limits();
+  return channel_->size() > limits.direct_ranks && bytes <= limits.direct_bytes * limits.direct_ranks;
+}
+
 // For large tensors: each rank reduces a slice and sends the result to all, in segments. While one segment is
 // reduced, the results of the one before are sent.
 void MessageCollective::plan_all_reduce() {
   const int size = channel_->size();
   if (size == 1) return;
-  if (call_.bytes() <= engine().limits().direct_bytes && size <= kMostDirectRanks) return plan_small_all_reduce();
+  const ProcessLimits& limits = engine().limits();
+  if (call_.bytes() <= limits.direct_bytes && size <= limits.direct_ranks) return plan_small_all_reduce();
+  if (passes_on(call_.bytes() * size)) return plan_doubling_all_reduce();
   slices_.clear();
   for (int rank = 0; rank < size; ++rank)
     slices_.push_back(part_begin(call_.elements, rank + 1, size) - part_begin(call_.elements, rank, size));
@@ -102,6 +112,46 @@ void MessageCollective::plan_small_all_reduce() {
     place += bytes;
   }
   end_phase();
+}
+
+// The same in rounds. The blocks of doubling_rounds() are the inputs.
+void MessageCollective::plan_doubling_all_reduce() {
+  const int size = channel_->size(), me = channel_->rank();
+  const std::int64_t bytes = call_.bytes();
+  take_scratch(bytes * size);
+  char* const blocks = scratch_.get();
+  copy_own(blocks, call_.in, bytes);
+  for (const DoublingRound& round : doubling_rounds(me, size)) {
+    sends_.push_back({round.to, blocks, round.blocks * bytes});
+    receives_.push_back({round.from, blocks + round.held * bytes, round.blocks * bytes});
+    if (round.held + round.blocks == size) {
+      begin_sum(call_.out, call_.elements);
+      for (int rank = 0; rank < size; ++rank) inputs_.push_back(blocks + (me - rank + size) % size * bytes);
+    }
+    end_phase();
+  }
+}
+
+// The blocks of doubling_rounds() are the parts. Those of a round are one range of the output, or two if they include
+// the last rank and rank 0.
+void MessageCollective::plan_doubling_all_gather() {
+  const int size = channel_->size(), me = channel_->rank();
+  offsets_.assign(1, 0);
+  for (const std::int64_t part : call_.parts) offsets_.push_back(offsets_.back() + part * call_.item);
+  copy_own(call_.out + offsets_[me], call_.in, call_.parts[me] * call_.item);
+  const auto add = [&](std::vector<Transfer>& transfers, int peer, int last, int blocks) {
+    const auto range = [&](int begin, int end) {
+      transfers.push_back({peer, call_.out + offsets_[begin], offsets_[end] - offsets_[begin]});
+    };
+    const int first = last - blocks + 1;
+    range(std::max(first, 0), last + 1);
+    if (first < 0) range(first + size, size);
+  };
+  for (const DoublingRound& round : doubling_rounds(me, size)) {
+    add(sends_, round.to, me, round.blocks);
+    add(receives_, round.from, round.from, round.blocks);
+    end_phase();
+  }
 }
 
 void MessageCollective::plan_reduce_scatter() {
@@ -200,12 +250,10 @@ void MessageCollective::plan_broadcast() {
   }
 }
 
-// Dissemination: in round k, rank r notifies rank r + 2^k.
 void MessageCollective::plan_barrier() {
-  const int size = channel_->size(), me = channel_->rank();
-  for (int step = 1; step < size; step *= 2) {
-    receives_.push_back({(me - step + size) % size, nullptr, 0});
-    sends_.push_back({(me + step) % size, nullptr, 0});
+  for (const DoublingRound& round : doubling_rounds(channel_->rank(), channel_->size())) {
+    receives_.push_back({round.from, nullptr, 0});
+    sends_.push_back({round.to, nullptr, 0});
     end_phase();
   }
 }

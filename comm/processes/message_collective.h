@@ -41,10 +41,13 @@ class MessageCollective final : public ProcessCollective {
 
   void plan_all_reduce();
   void plan_small_all_reduce();
+  void plan_doubling_all_reduce();
+  void plan_doubling_all_gather();
   void plan_reduce_scatter();
   void plan_exchange(const std::vector<std::int64_t>& in_parts, const std::vector<std::int64_t>& out_parts);
   void plan_broadcast();
   void plan_barrier();
+  bool passes_on(std::int64_t bytes);
   void clear_plan();
   void split_slices();
   Range piece(int rank, std::int64_t segment) const;

@@ -23,6 +23,9 @@ struct ProcessLimits {
   std::int64_t chunk_bytes = std::int64_t{1} << 30;
   // Largest all_reduce for which each rank gets the inputs of all ranks and adds them itself.
   std::int64_t direct_bytes = std::int64_t{32} << 10;
+  // Largest group whose members exchange few bytes directly. The messages of larger groups are passed on in rounds, so
+  // that a rank sends one or two per round and not one per member.
+  int direct_ranks = 16;
   std::int64_t segment_bytes = std::int64_t{8} << 20;  // larger reductions are split, to stay in the cache
   std::int64_t slot_bytes = std::int64_t{128} << 10;   // largest piece of a rank in shared memory
 };

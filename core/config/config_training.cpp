@@ -116,17 +116,21 @@ void read_otlp(ConfigSection& train, std::string& otlp) {
 }  // namespace
 
 void read_objective(ConfigSection section, ObjectiveConfig& objective) {
-  section.text("name", objective.name, {"dpo", "ipo", "simpo", "orpo", "kto", "reward", "distill"});
-  const bool distils = objective.name == "distill";
+  section.text("name", objective.name, {"dpo", "ipo", "simpo", "cpo", "orpo", "kto", "reward", "distill"});
+  const bool distils = objective.name == "distill", is_cpo = objective.name == "cpo";
   if (distils) objective.beta = 0.5;
   objective.loss_type = distils ? "forward" : "sigmoid";
+  if (is_cpo) objective.cpo_alpha = 1;
   section.number("beta", objective.beta, 0, distils ? 1 : kInfinity, /*open_below=*/true);
   section.number("label_smoothing", objective.label_smoothing, 0, 0.5);
   if (distils)
     section.text("loss_type", objective.loss_type, {"forward", "reverse", "jsd"});
+  else if (is_cpo)
+    section.text("loss_type", objective.loss_type, {"sigmoid", "hinge", "ipo"});
   else
-    section.text("loss_type", objective.loss_type, {"sigmoid", "hinge"});
+    section.text("loss_type", objective.loss_type, {"sigmoid", "hinge", "robust"});
   section.number("gamma", objective.gamma, 0, kInfinity);
+  section.number("cpo_alpha", objective.cpo_alpha, 0, kInfinity);
   section.number("desirable_weight", objective.desirable_weight, 0, kInfinity);
   section.number("undesirable_weight", objective.undesirable_weight, 0, kInfinity);
   section.number("center_rewards_coefficient", objective.center_rewards_coefficient, 0, kInfinity);
@@ -134,12 +138,13 @@ void read_objective(ConfigSection section, ObjectiveConfig& objective) {
   section.number("temperature", objective.temperature, 0, kInfinity, /*open_below=*/true);
   section.number("alpha", objective.alpha, 0, 1);
   section.text("reference", objective.reference);
-  if (objective.loss_type == "hinge" && objective.label_smoothing > 0)
-    section.fault("label_smoothing", "the key has no effect with loss_type hinge", "0", "remove the key");
+  if (objective.loss_type != "sigmoid" && objective.loss_type != "robust" && objective.label_smoothing > 0)
+    section.fault("label_smoothing", "the key has no effect with loss_type " + objective.loss_type, "0",
+                  "remove the key");
   if (distils && objective.teacher.empty())
     section.fault("teacher", "the key is missing", "the directory of the teacher, which distill needs");
   if (!section.has("name"))
-    section.fault("name", "the key is missing", "dpo, ipo, simpo, orpo, kto, reward or distill");
+    section.fault("name", "the key is missing", "dpo, ipo, simpo, cpo, orpo, kto, reward or distill");
   section.finish();
 }
 
@@ -214,6 +219,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     read_prompts(faults, evaluation, config.evaluation.prompts);
     evaluation.integer("prompt_tokens", config.evaluation.prompt_tokens, 1);
     evaluation.flag("only", config.evaluation.only);
+    evaluation.flag("ema", config.evaluation.ema);
     evaluation.finish();
   }
   if (const YAML::Node node = root.node("profile"); node.IsDefined()) {

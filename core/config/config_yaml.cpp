@@ -186,7 +186,8 @@ Values data_values(const Config& config) {
           {"evaluation.path", text_of(evaluation.path)},
           {"evaluation.every", std::to_string(evaluation.every)},
           {"evaluation.batches", std::to_string(evaluation.batches)},
-          {"evaluation.only", evaluation.only ? "true" : ""}};
+          {"evaluation.only", evaluation.only ? "true" : ""},
+          {"evaluation.ema", evaluation.ema ? "true" : ""}};
 }
 
 // The keys that have an effect.
@@ -196,9 +197,11 @@ std::string objective_text(const ObjectiveConfig& objective) {
   std::string text = "{name: " + name;
   const auto add = [&](const char* key, double value) { text += fmt::format(", {}: {}", key, value); };
   if (name != "reward" && (name != "distill" || objective.loss_type == "jsd")) add("beta", objective.beta);
-  if (name == "dpo") add("label_smoothing", objective.label_smoothing);
-  if (name == "dpo" || name == "distill") text += ", loss_type: " + objective.loss_type;
+  const bool is_cpo = name == "cpo";
+  if (name == "dpo" || is_cpo) add("label_smoothing", objective.label_smoothing);
+  if (name == "dpo" || is_cpo || name == "distill") text += ", loss_type: " + objective.loss_type;
   if (name == "simpo") add("gamma", objective.gamma);
+  if (name == "simpo" || is_cpo) add("cpo_alpha", objective.cpo_alpha);
   if (name == "kto") add("desirable_weight", objective.desirable_weight);
   if (name == "kto") add("undesirable_weight", objective.undesirable_weight);
   if (name == "reward") add("center_rewards_coefficient", objective.center_rewards_coefficient);

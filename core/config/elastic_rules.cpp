@@ -48,6 +48,9 @@ std::optional<ErrorText> fault_of_elastic(const Config& config) {
        "tcp with elastic", "set it to tcp, and start the job with gantry launch --backend tcp"},
       {config.evaluation.only, "evaluation.only", "the run has no steps to continue", "false with elastic",
        "remove one of the two keys"},
+      {config.evaluation.ema, "evaluation.ema",
+       "a rank that is lost during an evaluation would leave the averages in place of the weights", "false with elastic",
+       "remove the key, and evaluate the averages after the run with evaluation.only"},
       {config.profile.active > 0, "profile.active", "a profile covers the same ranks in all its steps",
        "no section profile with elastic", "remove one of the two sections"},
   };

@@ -47,6 +47,7 @@ constexpr UsedKey kCheckedKeys[] = {
     {"train.patience", [](const Config& c) { return c.train.patience > 0; }, kTrainer},
     {"evaluation.choices", [](const Config& c) { return !c.evaluation.choices.empty(); }, kTrainer},
     {"evaluation.prompts", [](const Config& c) { return !c.evaluation.prompts.empty(); }, kTrainer},
+    {"evaluation.ema", [](const Config& c) { return c.evaluation.ema; }, kTrainer},
     {"checkpoint.keep_best", [](const Config& c) { return c.checkpoint.keep_best; }, kTrainer},
     {"checkpoint.load", [](const Config& c) { return !c.checkpoint.load.empty(); }, "RunCheckpoints"},
     {"data", [](const Config& c) { return !c.data.format.empty(); }, "build_loader"},

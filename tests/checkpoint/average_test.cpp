@@ -57,6 +57,48 @@ TEST(WeightAverage, IsThatOfOneRankInEveryLayout) {
   }
 }
 
+void expect_near(const TensorDict& actual, const TensorDict& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (const auto& [name, value] : expected)
+    EXPECT_LE((actual.at(name) - value).abs().max().item<double>(), tolerance) << name;
+}
+
+// The next step is that of a run that never exchanged them.
+TEST(WeightAverage, IsExchangedWithTheWeightsAndBack) {
+  const TensorDict expected = expected_averages(2);
+  for (const SmallRunOptions& options : std::vector<SmallRunOptions>{
+           {.ema = kDecay},
+           {.layout = {.data = 2, .tensor = 2}, .zero = 1, .ema = kDecay},
+           {.layout = {.pipeline = 2}, .ema = kDecay},
+           {.layout = {.data = 2}, .zero = 2, .ema = kDecay},
+           {.layout = {.data = 2, .tensor = 4}, .zero = 3, .ema = kDecay},
+           {.layout = {.data = 2, .tensor = 2}, .zero = 3, .optimizer = "muon", .ema = kDecay},
+           {.layout = {.data = 2}, .zero = 1, .precision = "bfloat16", .ema = kDecay}}) {
+    TensorDict plain;
+    run_small(options, [&](SmallRun& run) {
+      for (int step = 1; step <= 3; ++step) run.step(step);
+      plain = run.weights();
+    });
+    run_small(options, [&](SmallRun& run) {
+      for (int step = 1; step <= 2; ++step) run.step(step);
+      const TensorDict before = run.weights();
+      run.boosted().optimizer->exchange_averages();
+      if (options.precision == "float64" && options.optimizer == "adamw") expect_near(run.weights(), expected, 1e-10);
+      EXPECT_THROW(run.step(3), UsageError);
+      EXPECT_THROW(run.state().state_entries(), UsageError);
+      run.boosted().optimizer->exchange_averages();
+      expect_near(run.weights(), before, 0);
+      run.boosted().optimizer->zero_grad();
+      run.step(3);
+      expect_near(run.weights(), plain, 0);
+    });
+  }
+}
+
+TEST(WeightAverage, IsNotThereToExchangeWithoutADecay) {
+  run_small({}, [&](SmallRun& run) { EXPECT_THROW(run.boosted().optimizer->exchange_averages(), UsageError); });
+}
+
 TEST(WeightAverage, OfLowPrecisionIsOfTheMasterWeights) {
   const ScratchFolder scratch;
   run_small({.layout = {.data = 2}, .zero = 1, .precision = "bfloat16", .ema = kDecay}, [&](SmallRun& run) {

@@ -2,6 +2,7 @@
 // Groups whose ranks are on several hosts, which are simulated on this one. If every host holds contiguous
 // ranks, partial sums are passed from host to host. Otherwise the ranks exchange slices.
 #include <cstdlib>
+#include <numeric>
 
 #include "conformance.h"
 #include "gantry/comm/reduce_kernels.h"
@@ -59,19 +60,40 @@ TEST(Hosts, EveryPlacementConforms) {
   }
 }
 
+// With small buffers, so that there are many rounds and the last one is shorter.
+void expect_same_sums(const char* placement, int direct_ranks) {
+  Job job({.timeout_seconds = 30}, {.direct_bytes = 256, .direct_ranks = direct_ranks, .slot_bytes = 4096});
+  for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64})
+    for (const std::int64_t elements : {1, 63, 1024, 1025, 2049, 20'001}) {
+      const ReduceOp op = type == torch::kInt64 ? ReduceOp::kMax : ReduceOp::kSum;
+      torch::Tensor sum = rough(job.rank(), elements, type);
+      job.group->all_reduce(sum, op).wait();
+      EXPECT_TRUE(torch::equal(sum, summed_by_rank(elements, type, op)))
+          << placement << " " << direct_ranks << " " << type << " " << elements << " at rank " << job.rank();
+    }
+}
+
 TEST(Hosts, EveryPlacementSumsToTheSameBits) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);
-    // Small buffers, so that there are many rounds and the last one is shorter.
-    Job job({.timeout_seconds = 30}, {.direct_bytes = 256, .slot_bytes = 4096});
-    for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64})
-      for (const std::int64_t elements : {1, 63, 1024, 1025, 2049, 20'001}) {
-        const ReduceOp op = type == torch::kInt64 ? ReduceOp::kMax : ReduceOp::kSum;
-        torch::Tensor sum = rough(job.rank(), elements, type);
-        job.group->all_reduce(sum, op).wait();
-        EXPECT_TRUE(torch::equal(sum, summed_by_rank(elements, type, op)))
-            << placement << " " << type << " " << elements << " at rank " << job.rank();
-      }
+    for (const int direct_ranks : {16, 2}) expect_same_sums(placement, direct_ranks);
+  }
+}
+
+// Five ranks are more than direct_ranks, so few bytes are passed on in rounds, and more bytes are not.
+TEST(Hosts, GathersOfManyRanksHaveTheRightParts) {
+  for (const char* placement : kPlacements) {
+    const PretendedHosts hosts(placement);
+    Job job({.timeout_seconds = 30}, {.direct_bytes = 64, .direct_ranks = 4});
+    for (const Sizes& sizes : {Sizes{1, 1, 1, 1, 1}, Sizes{3, 0, 5, 1, 2}, Sizes{0, 0, 0, 9, 0}, Sizes{30, 1, 0, 40, 9}}) {
+      const std::int64_t rows = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+      const torch::Tensor all = torch::arange(rows * 2, torch::kFloat32).view({rows, 2});
+      const std::int64_t first = std::accumulate(sizes.begin(), sizes.begin() + job.rank(), std::int64_t{0});
+      torch::Tensor gathered = torch::zeros({rows, 2});
+      job.group->all_gather(gathered, all.narrow(0, first, sizes[static_cast<std::size_t>(job.rank())]).clone(), sizes)
+          .wait();
+      EXPECT_TRUE(torch::equal(gathered, all)) << placement << " at rank " << job.rank();
+    }
   }
 }
 

@@ -115,6 +115,35 @@ TEST(Choices, AndPromptsAreAnsweredIdenticallyInEveryLayout) {
     expect_same(expected, metrics_of(scratch, yaml, sets + layout), layout);
 }
 
+// The loss of each evaluation is that of the exported average, in every layout, and the training is the same.
+TEST(Averages, AreEvaluated) {
+  const ScratchFolder scratch;
+  const std::string yaml = train_yaml(scratch), kept = with("train.ema", "0.5"),
+                    averaged = kept + with("evaluation.ema", "true"),
+                    saved = with("checkpoint.path", scratch / "saved");
+  const auto plain = metrics_of(scratch, yaml, kept + saved), expected = metrics_of(scratch, yaml, averaged);
+  ASSERT_EQ(plain.size(), 6u);  // three steps, each with an evaluation
+  ASSERT_EQ(expected.size(), 6u);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const bool is_step = plain[i].contains("loss");
+    const char* key = is_step ? "loss" : "eval_loss";
+    if (is_step)
+      EXPECT_EQ(expected[i][key], plain[i][key]) << i;
+    else
+      EXPECT_GT(std::abs(expected[i][key].get<double>() - plain[i][key].get<double>()), 1e-5) << i;
+  }
+  ASSERT_EQ(gantry("checkpoint export " + (scratch / "saved") + " " + (scratch / "average") + " --ema").exit_code, 0);
+  const auto exported = metrics_of(
+      scratch, yaml,
+      with("model", "\"{path: " + (scratch / "average") + "}\"") + with("evaluation.only", "true"));
+  ASSERT_EQ(exported.size(), 1u);
+  EXPECT_NEAR(exported[0]["eval_loss"].get<double>(), expected[5]["eval_loss"].get<double>(), 1e-9);
+  for (const std::string& layout :
+       {with("parallel.tensor", "2"), with("parallel.data", "2") + with("parallel.zero", "3"),
+        with("parallel.pipeline", "2") + with("schedule.microbatches", "2")})
+    expect_same(expected, metrics_of(scratch, yaml, averaged + layout), layout);
+}
+
 TEST(Prompts, MayBeChats) {
   const ScratchFolder scratch;
   const std::string yaml = train_yaml(scratch);

@@ -18,6 +18,10 @@ std::string preference_case(const std::string& name) {
 
 ObjectiveConfig objective_of_case(const std::string& name) {
   if (name == "simpo") return {.name = "simpo", .beta = 2, .gamma = 0.7};
+  if (name == "cpo") return {.name = "cpo", .beta = 0.3, .label_smoothing = 0.1, .cpo_alpha = 0.7};
+  if (name == "cpo_hinge") return {.name = "cpo", .beta = 0.3, .loss_type = "hinge", .cpo_alpha = 1};
+  if (name == "cpo_ipo") return {.name = "cpo", .beta = 0.3, .loss_type = "ipo"};
+  if (name == "cpo_simpo") return {.name = "simpo", .beta = 2, .cpo_alpha = 0.5, .gamma = 0.7};
   if (name == "orpo") return {.name = "orpo", .beta = 0.2};
   if (name == "dpo_ipo") return {.name = "ipo", .beta = 0.3};
   return {.name = "dpo", .beta = 0.3, .loss_type = name == "dpo_hinge" ? "hinge" : "sigmoid"};
@@ -65,12 +69,19 @@ void set_reference(const ObjectiveParts& parts, const torch::Tensor& first, cons
   parts.reference->trained = first.size(0);
 }
 
+// The cases of cpo are further files of simpo's folder.
 ObjectiveCase pairs_case(const std::string& name) {
-  ObjectiveCase one{.folder = preference_case(name), .objective = objective_of_case(name), .batch = {}, .prepare = {}};
+  ObjectiveCase one{
+      .folder = preference_case(name), .objective = objective_of_case(name), .batch = {}, .prepare = {}};
+  if (name.starts_with("cpo")) {
+    one.folder = preference_case("simpo");
+    one.expected = name + ".safetensors";
+  }
   one.batch = packed_pairs(one.folder);
   if (name == "orpo") one.batch.set("prompt_labels", prompt_labels(one.batch));
-  one.prepare = [folder = one.folder](const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& boosted) {
-    const auto read = read_safetensors(folder + "/expected.safetensors");
+  one.prepare = [file = one.folder + "/" + one.expected](const ObjectiveParts& parts, Batch& mine, Booster& booster,
+                                                         Boosted& boosted) {
+    const auto read = read_safetensors(file);
     if (parts.reference) set_reference(parts, read.at("reference_chosen_logps"), read.at("reference_rejected_logps"));
     prepare_step(parts, mine, booster, boosted);
   };
@@ -115,15 +126,15 @@ torch::Tensor reference_of_judged(const std::string& folder, const TensorDict& b
 }
 
 TEST(PreferenceLoss, EqualsTheReferenceInEveryLayout) {
-  for (const char* name : {"dpo", "dpo_hinge", "dpo_ipo", "simpo", "orpo"}) {
+  for (const char* name : {"dpo", "dpo_hinge", "dpo_ipo", "simpo", "cpo", "cpo_hinge", "cpo_ipo", "cpo_simpo", "orpo"}) {
     const ObjectiveCase one = pairs_case(name);
     expect_equal_in_layouts(one);
     const ObjectiveStep step = run_objective(one);
-    const auto expected = read_safetensors(one.folder + "/expected.safetensors");
+    const auto expected = read_safetensors(one.folder + "/" + one.expected);
     const auto& chosen = expected.at("chosen_rewards");
     EXPECT_EQ(step.counted, chosen.size(0)) << name;
-    EXPECT_NEAR(step.rewards.chosen, chosen.mean().item<double>(), 1e-5) << name;
-    EXPECT_NEAR(step.rewards.rejected, expected.at("rejected_rewards").mean().item<double>(), 1e-5) << name;
+    EXPECT_NEAR(step.rewards.chosen.value(), chosen.mean().item<double>(), 1e-5) << name;
+    EXPECT_NEAR(step.rewards.rejected.value(), expected.at("rejected_rewards").mean().item<double>(), 1e-5) << name;
     EXPECT_EQ(step.rewards.accuracy,
               (chosen > expected.at("rejected_rewards")).to(torch::kFloat64).mean().item<double>())
         << name;
@@ -178,7 +189,7 @@ TEST(PreferenceLoss, EqualsTheReferenceOfARewardModel) {
   }
   expect_equal_in_layouts(one);
   const auto expected = read_safetensors(one.folder + "/expected.safetensors");
-  EXPECT_NEAR(run_objective(one).rewards.margin(),
+  EXPECT_NEAR(run_objective(one).rewards.margin().value(),
               (expected.at("chosen_rewards") - expected.at("rejected_rewards")).mean().item<double>(), 1e-6);
 }
 

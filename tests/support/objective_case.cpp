@@ -82,8 +82,8 @@ ObjectiveStep run_objective(const ObjectiveCase& one, const ObjectiveLayout& how
 }
 
 void expect_reference(const ObjectiveCase& one, const ObjectiveStep& step) {
-  const auto expected = read_safetensors(one.folder + "/expected.safetensors");
-  EXPECT_NEAR(step.loss, expected.at("loss").item<double>(), 1e-6) << one.folder;
+  const auto expected = read_safetensors(one.folder + "/" + one.expected);
+  EXPECT_NEAR(step.loss, expected.at("loss").item<double>(), 1e-6) << one.folder << " " << one.expected;
   double most = 0;
   for (const auto& [key, tensor] : expected)
     if (key.starts_with("grad.")) most = std::max(most, largest_of(tensor));
@@ -92,7 +92,7 @@ void expect_reference(const ObjectiveCase& one, const ObjectiveStep& step) {
     if (!key.starts_with("grad.")) continue;
     ++compared;
     const std::string parameter = key.substr(key.starts_with("grad.model.") ? 11 : 5);
-    EXPECT_LE(largest_of(step.gradients.at(parameter) - tensor), 2e-5 * most) << one.folder << " " << key;
+    EXPECT_LE(largest_of(step.gradients.at(parameter) - tensor), 2e-5 * most) << one.folder << " " << one.expected << " " << key;
   }
   EXPECT_EQ(compared, step.gradients.size()) << one.folder;
 }
@@ -100,8 +100,8 @@ void expect_reference(const ObjectiveCase& one, const ObjectiveStep& step) {
 void expect_same_step(const ObjectiveStep& expected, const ObjectiveStep& actual, const std::string& label) {
   EXPECT_NEAR(actual.loss, expected.loss, 1e-10) << label;
   EXPECT_EQ(actual.counted, expected.counted) << label;
-  EXPECT_NEAR(actual.rewards.chosen, expected.rewards.chosen, 1e-10) << label;
-  EXPECT_NEAR(actual.rewards.rejected, expected.rewards.rejected, 1e-10) << label;
+  EXPECT_NEAR(actual.rewards.chosen.value_or(0), expected.rewards.chosen.value_or(0), 1e-10) << label;
+  EXPECT_NEAR(actual.rewards.rejected.value_or(0), expected.rewards.rejected.value_or(0), 1e-10) << label;
   EXPECT_EQ(actual.rewards.accuracy, expected.rewards.accuracy) << label;
   if (expected.scores.defined()) EXPECT_LE(largest_of(actual.scores - expected.scores), 1e-10) << label;
   ASSERT_EQ(actual.gradients.size(), expected.gradients.size()) << label;
@@ -114,7 +114,7 @@ void expect_equal_in_layouts(const ObjectiveCase& one) {
   const ObjectiveStep alone = run_objective(one);
   expect_reference(one, alone);
   const auto expect_same = [&](const ObjectiveLayout& how, const char* label) {
-    expect_same_step(alone, run_objective(one, how), one.folder + " " + label);
+    expect_same_step(alone, run_objective(one, how), one.folder + " " + one.expected + " " + label);
   };
   expect_same({{.tensor = 2}, 4, "full"}, "tp 2");
   expect_same({{.pipeline = 2, .data = 2}, 2}, "pp 2 dp 2");

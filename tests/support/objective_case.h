@@ -10,7 +10,8 @@
 namespace gantry::testing {
 
 struct ObjectiveCase {
-  std::string folder;  // the model, with expected.safetensors
+  std::string folder;  // the model
+  std::string expected = "expected.safetensors";  // a file in the folder
   ObjectiveConfig objective;
   TensorDict batch;
   // Completes the objective's parts before the step. `mine`: the batch of this replica.
@@ -42,7 +43,7 @@ struct CaseText {
 };
 CaseText case_text(const TensorDict& inputs, const std::string& which, std::int64_t sample);
 
-// Expects (gtest) that the loss and the gradients match expected.safetensors.
+// Expects (gtest) that the loss and the gradients match the file of expected values.
 void expect_reference(const ObjectiveCase& one, const ObjectiveStep& step);
 void expect_same_step(const ObjectiveStep& expected, const ObjectiveStep& actual, const std::string& label);
 

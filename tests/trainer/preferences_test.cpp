@@ -67,7 +67,7 @@ void expect_same_metrics(const std::vector<Json>& expected, const std::vector<Js
   ASSERT_EQ(actual.size(), expected.size()) << label;
   for (std::size_t i = 0; i < expected.size(); ++i)
     for (const char* key : {"loss", "grad_norm", "rewards/chosen", "rewards/rejected", "rewards/margins",
-                            "rewards/accuracies", "kl", "eval_loss"})
+                            "rewards/accuracies", "kl", "eval_loss", "eval_rewards/margins", "eval_rewards/accuracies"})
       if (expected[i].contains(key))
         EXPECT_NEAR(actual[i].at(key).get<double>(), expected[i].at(key).get<double>(), 1e-9) << label << i << key;
 }
@@ -110,6 +110,7 @@ TEST(PreferenceRun, TrainsOtherObjectivesInEveryLayout) {
   // With a reference that equals the model, the divergence is 0 and both kinds of completions have a loss of 1/2.
   const std::vector<Case> cases = {{"{name: kto, undesirable_weight: 1}", judged_texts(11), "", 0.5},
                                    {"{name: orpo, beta: 0.3}", pairs_of_texts(11), "", 0},
+                                   {"{name: cpo, beta: 0.3}", pairs_of_texts(11), "", 0},
                                    {"{name: reward}", pairs_of_texts(11), reward_model(), 0}};
   for (const Case& one : cases) {
     const PreferenceRun run(one.objective, one.lines);
@@ -120,6 +121,8 @@ TEST(PreferenceRun, TrainsOtherObjectivesInEveryLayout) {
     ASSERT_EQ(alone.exit_code, 0) << one.objective << alone.err;
     const auto metrics = run.metrics("alone");
     ASSERT_EQ(metrics.size(), 6u) << one.objective;
+    EXPECT_TRUE(metrics[5].contains("eval_rewards/margins")) << one.objective;
+    EXPECT_FALSE(metrics[5].contains("perplexity")) << one.objective;
     if (one.first_loss > 0) EXPECT_NEAR(metrics[0].at("loss").get<double>(), one.first_loss, 1e-9) << one.objective;
     EXPECT_GT(metrics[4].at("rewards/margins").get<double>(), metrics[0].at("rewards/margins").get<double>())
         << one.objective;
@@ -130,6 +133,35 @@ TEST(PreferenceRun, TrainsOtherObjectivesInEveryLayout) {
       expect_same_metrics(metrics, run.metrics("other"), std::string(one.objective) + layout);
     }
   }
+}
+
+TEST(PreferenceRun, HasNoMeansOfCompletionsThatAStepDoesNotHave) {
+  const PreferenceRun run("{name: kto}", R"({"prompt": "a", "completion": "b", "label": true}
+{"prompt": "c", "completion": "d", "label": true}
+)");
+  const Outcome outcome = run.train("run", "--set data.batch_size=2");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const Json& step : run.metrics("run")) {
+    EXPECT_TRUE(step.contains("rewards/chosen"));
+    EXPECT_FALSE(step.contains("rewards/rejected"));
+    EXPECT_FALSE(step.contains("rewards/margins"));
+  }
+}
+
+// Each text begins at position 0.
+TEST(PreferenceRun, APairMayBeLongerThanThePositions) {
+  const std::string fits = R"({"prompt": "aaaaaaa", "chosen": "bbbbb", "rejected": "ccccc"})",
+                    too_long = R"({"prompt": "a", "chosen": "bbbbbbbbbbbbbbb", "rejected": "c"})";
+  const std::string positions = "--set model.config.n_positions=12 --set data.batch_size=1 ";
+  const PreferenceRun run("{name: dpo}", fits + "\n");
+  EXPECT_EQ(run.train("run", positions).exit_code, 0);
+  const Outcome row = run.train("run", positions + "--set data.sequence_length=25");
+  EXPECT_EQ(row.exit_code, 3);
+  EXPECT_THAT(row.err, HasSubstr("25 is longer than 2 texts of the model's 12 positions; expected at most 24"));
+  const Outcome text = PreferenceRun("{name: dpo}", fits + "\n" + too_long + "\n").train("run", positions);
+  EXPECT_EQ(text.exit_code, 4);
+  EXPECT_THAT(text.err, HasSubstr("pairs.jsonl:2: the chosen text has "));
+  EXPECT_THAT(text.err, HasSubstr("more than the model's 12 positions"));
 }
 
 TEST(PreferenceRun, RefusesBadJudgedLinesByFileAndLine) {

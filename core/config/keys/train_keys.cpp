@@ -8,15 +8,20 @@
 namespace gantry {
 namespace {
 
-std::string with_objective(const Config& c) { return "with objective " + c.train.objective.name; }
+std::string with_objective(const Config& c) {
+  return c.train.objective.is_on() ? "with objective " + c.train.objective.name : "without an objective";
+}
 bool has_objective(const Config& c, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* one) { return c.train.objective.name == one; });
 }
-const KeyContext kDpo = {"train.objective.name dpo", [](const Config& c) { return has_objective(c, {"dpo"}); },
-                         with_objective};
-const KeyContext kTypedLoss = {"train.objective.name dpo or distill",
+const KeyContext kSmoothed = {"train.objective.name dpo or cpo",
+                              [](const Config& c) {
+                                return has_objective(c, {"dpo", "cpo"});
+                              },
+                              with_objective};
+const KeyContext kTypedLoss = {"train.objective.name dpo, cpo or distill",
                                [](const Config& c) {
-                                 return has_objective(c, {"dpo", "distill"});
+                                 return has_objective(c, {"dpo", "cpo", "distill"});
                                },
                                with_objective};
 const KeyContext kScaled = {
@@ -35,6 +40,11 @@ const KeyContext kDistill = {"train.objective.name distill",
                              [](const Config& c) { return has_objective(c, {"distill"}); }, with_objective};
 const KeyContext kSimpo = {"train.objective.name simpo", [](const Config& c) { return has_objective(c, {"simpo"}); },
                            with_objective};
+const KeyContext kCpo = {"train.objective.name cpo or simpo",
+                         [](const Config& c) {
+                           return has_objective(c, {"cpo", "simpo"});
+                         },
+                         with_objective};
 const KeyContext kReferenced = {"train.objective.name dpo, ipo or kto",
                                 [](const Config& c) { return c.train.objective.has_reference(); }, with_objective};
 const KeyContext kNotFloat16 = {"a precision other than float16, which skips such steps and lowers the loss scale",
@@ -46,6 +56,11 @@ const KeyContext kWithData = {"data.format, which is also the format of the held
 const KeyContext kEvaluating = {"evaluation.path", [](const Config& c) { return !c.evaluation.path.empty(); },
                                 [](const Config&) { return std::string("without evaluation.path"); },
                                 "set evaluation.path, or remove the key"};
+const KeyContext kEvaluatingAverages = {
+    "evaluation.path and train.ema",
+    [](const Config& c) { return !c.evaluation.path.empty() && c.train.ema > 0; },
+    [](const Config& c) { return std::string("without ") + (c.train.ema > 0 ? "evaluation.path" : "train.ema"); },
+    "set evaluation.path and train.ema, or remove the key"};
 const KeyContext kPrompting = {"evaluation.prompts", [](const Config& c) { return !c.evaluation.prompts.empty(); },
                                [](const Config&) { return std::string("without evaluation.prompts"); }};
 const KeyContext kReported = {"output", [](const Config& c) { return !c.output.empty(); },
@@ -76,6 +91,10 @@ std::vector<ConfigKey> train_keys() {
        "true: no training. The run evaluates once the weights of `model.path`, or of the checkpoint of "
        "`checkpoint.load` or `checkpoint.resume`, and saves no checkpoint",
        &kEvaluating},
+      {"evaluation.ema", "false",
+       "true: evaluations, and the choice of the best checkpoint, use the averages of `train.ema` in place of the "
+       "weights",
+       &kEvaluatingAverages},
 
       {"train.steps", "", "number of steps of the full run, including those before a resume"},
       {"train.epochs", "",
@@ -107,19 +126,22 @@ std::vector<ConfigKey> train_keys() {
        "([docs/preferences.md](preferences.md)); for preferences `data.format` must be `jsonl`"},
       {"train.objective.name", "",
        "`dpo`: direct preference optimization (arXiv 2305.18290). `ipo`: arXiv 2310.12036. `simpo`: arXiv 2405.14734. "
-       "`orpo`: arXiv 2403.07691. `kto`: arXiv 2402.01306. `reward`: a reward model, with a head for one label. "
+       "`cpo`: arXiv 2401.08417. `orpo`: arXiv 2403.07691. `kto`: arXiv 2402.01306. `reward`: a reward model, with a head for one label. "
        "`distill`: distillation from a teacher"},
       {"train.objective.beta", "0.1; 0.5 for distill",
        "factor of the log-probabilities in the rewards; orpo: weight of the odds; distill: weight of the teacher in "
        "the mixture",
        &kScaled},
       {"train.objective.label_smoothing", "0",
-       "probability that a preference is wrong, below 0.5 (conservative DPO), with loss_type sigmoid", &kDpo},
+       "probability that a preference is wrong, below 0.5, with loss_type sigmoid (conservative DPO) or robust",
+       &kSmoothed},
       {"train.objective.loss_type", "sigmoid; forward for distill",
-       "dpo: `sigmoid` or `hinge`. distill: divergence of the student from the teacher, `forward` (Kullback-Leibler, "
+       "dpo: `sigmoid`, `hinge` or `robust` (arXiv 2403.00409). cpo: `sigmoid`, `hinge` or `ipo`. distill: divergence of the student from the teacher, `forward` (Kullback-Leibler, "
        "of the teacher's distribution), `reverse` or `jsd` (generalized Jensen-Shannon, arXiv 2306.13649)",
        &kTypedLoss},
       {"train.objective.gamma", "0.5", "target margin between the rewards of the two completions", &kSimpo},
+      {"train.objective.cpo_alpha", "1 for cpo; 0 for simpo",
+       "weight of the mean cross entropy of the step's chosen completions", &kCpo},
       {"train.objective.desirable_weight", "1", "weight of desirable completions", &kKto},
       {"train.objective.undesirable_weight", "1", "weight of undesirable completions", &kKto},
       {"train.objective.center_rewards_coefficient", "0",

@@ -210,14 +210,18 @@ struct EvaluationConfig {
   std::vector<EvaluationPrompt> prompts;  // prompts to continue at each evaluation
   int prompt_tokens = 32;                 // maximum number of new tokens for each prompt
   bool only = false;                      // evaluate the loaded or resumed weights once, without training steps
+  bool ema = false;                       // evaluate the averages of train.ema in place of the weights
 };
 
 // Section `train.objective`: a loss other than that of the model's head. The coefficients have TRL's names.
 struct ObjectiveConfig {
-  std::string name;            // dpo | ipo | simpo | orpo | kto | reward | distill; empty: the loss of the model's head
+  // dpo | ipo | simpo | cpo | orpo | kto | reward | distill; empty: the loss of the model's head
+  std::string name;
   double beta = 0.1;           // factor of the log-probabilities; distill: weight of the teacher in the mixture of jsd
-  double label_smoothing = 0;  // dpo: probability that a preference is wrong
-  std::string loss_type;       // dpo: sigmoid (also if empty) | hinge; distill: forward (also if empty) | reverse | jsd
+  double label_smoothing = 0;  // dpo, cpo: probability that a preference is wrong
+  // dpo: sigmoid (also if empty) | hinge | robust; cpo: sigmoid | hinge | ipo; distill: forward (also if empty) | reverse | jsd
+  std::string loss_type;
+  double cpo_alpha = 0;        // cpo, simpo: weight of the cross entropy of the chosen completions
   double gamma = 0.5;          // simpo: target margin of the rewards
   double desirable_weight = 1, undesirable_weight = 1;  // kto: weights of the two kinds of completions
   double center_rewards_coefficient = 0;                // reward: coefficient of the square of the sum of two scores
@@ -227,6 +231,8 @@ struct ObjectiveConfig {
   std::string reference;  // dpo, ipo, kto: directory of the reference weights; empty: the initial weights
   bool is_on() const { return !name.empty(); }
   bool has_reference() const { return name == "dpo" || name == "ipo" || name == "kto"; }
+  // Weight of the mean cross entropy of the step's chosen texts.
+  double chosen_weight() const { return name == "orpo" ? 1 : cpo_alpha; }
   bool has_preferences() const { return is_on() && name != "distill"; }
 };
 

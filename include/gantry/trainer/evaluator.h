@@ -7,6 +7,7 @@
 
 #include "gantry/booster/booster.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/plugins/preference_loss.h"
 #include "gantry/trainer/metrics.h"
 
 namespace gantry {
@@ -18,10 +19,15 @@ class Evaluator {
  public:
   // Evaluates the batches of `loader`, which must be distributed (Booster::distribute). `predictions`: the
   // meaning of the output "logits", see predictions_of() in recipe.h. Predictions are scored against labels or spans,
-  // for which the full logits are gathered. `prepare` is called with each batch before it is evaluated.
+  // for which the full logits are gathered. `prepare` is called with each batch before it is evaluated. `rewards`: the
+  // meter of the criterion (ObjectiveParts::rewards).
   Evaluator(Booster& booster, std::shared_ptr<DataLoader> loader, Predictions predictions = Predictions::kNone,
-            PrepareBatch prepare = {})
-      : booster_(booster), loader_(std::move(loader)), predictions_(predictions), prepare_(std::move(prepare)) {}
+            PrepareBatch prepare = {}, std::shared_ptr<RewardMeter> rewards = nullptr)
+      : booster_(booster),
+        loader_(std::move(loader)),
+        predictions_(predictions),
+        prepare_(std::move(prepare)),
+        rewards_(std::move(rewards)) {}
 
   // Returns the mean loss over all counted tokens of the held-out batches, without gradients or dropout, and the
   // accuracy and F1 of predictions. `step` is copied to the result. `ends` is called before each batch and must return
@@ -35,6 +41,7 @@ class Evaluator {
   std::shared_ptr<DataLoader> loader_;
   Predictions predictions_;
   PrepareBatch prepare_;
+  std::shared_ptr<RewardMeter> rewards_;
 };
 
 }  // namespace gantry

@@ -56,7 +56,8 @@ struct EvaluationMetrics {
   // the fraction of samples whose labels are all correct, and the macro F1. For numbers: `pearson` is the correlation
   // of predictions and labels, and the loss is their mean squared error.
   std::optional<double> accuracy = std::nullopt, f1 = std::nullopt, pearson = std::nullopt;
-  std::optional<ChoiceScores> choices = std::nullopt;  // results of evaluation.choices
+  std::optional<RewardMetrics> rewards = std::nullopt;  // only with preferences
+  std::optional<ChoiceScores> choices = std::nullopt;   // results of evaluation.choices
   std::vector<ContinuedPrompt> samples = {};           // continuations of evaluation.prompts, in order
 };
 

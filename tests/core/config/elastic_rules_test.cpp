@@ -51,6 +51,9 @@ TEST(ElasticRules, OtherSettingsAreRejectedByName) {
   names("parallel.expert", std::string(kSound) + "parallel: {expert: 2}");
   for (const char* backend : {"local", "mpi", "nccl", "ipc"})
     names("comm.backend", std::string(kSound) + "comm: {backend: " + backend + "}");
+  names("evaluation.ema", std::string(kSound) +
+                              "data: {format: text, path: x, batch_size: 8}\nevaluation: {path: y, ema: true}\n"
+                              "train: {ema: 0.9}");
   names("profile.active", std::string(kSound) + "profile: {active: 1}");
   names("elastic.max_replicas", kSound, "{min_replicas: 3, max_replicas: 2}");
   names("elastic.min_replicas", std::string(kSound) + "parallel: {data: 2}", "{min_replicas: 3}");

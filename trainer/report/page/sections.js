@@ -28,7 +28,7 @@ function tiles(host, data) {
     ["Throughput", shortened(median(metrics.tokens_per_second)), "tokens/s, median"],
     ["Step", seconds(median(metrics.step_seconds)), `${counted(last(metrics.step) || 0, "step")}${steps > last(metrics.step) ? " of " + steps.toLocaleString("en") : ""}`],
   ];
-  if (evaluation.step.length) all.splice(1, 0, ["Evaluation loss", digits(last(evaluation.loss)), `perplexity ${digits(last(evaluation.perplexity))}`]);
+  if (evaluation.step.length) all.splice(1, 0, ["Evaluation loss", digits(last(evaluation.loss)), last(evaluation.perplexity) === null ? "" : `perplexity ${digits(last(evaluation.perplexity))}`]);
   const stages = run ? run.mesh.axes.find(axis => axis.name === "pp") : null;
   if (stages && stages.size > 1) all.push(["Bubble", percent(last(metrics.bubble)), `${percent(last(metrics.predicted_bubble))} predicted with equal stages`]);
   if (data.images.step.length) all.push(["Images", digits(median(data.images.images)), "per step, median"]);
