@@ -179,8 +179,8 @@ torch::Tensor DecoderImpl::last_tokens(const nn::TokenContext& known, const Tens
   const torch::Tensor held = batch.at("input_ids"), ids = part ? nn::join_parts(held, *part->group, part->shard) : held,
                       mask = part ? part->keep : batch.get("attention_mask");
   torch::Tensor counted = torch::ones_like(ids);
-  if (spec.padding)
-    counted = ids != *spec.padding;
+  if (spec.label_padding)
+    counted = ids != *spec.label_padding;
   else if (mask.defined())
     counted = mask != 0;
   const torch::Tensor places = counted.to(torch::kInt64) * torch::arange(ids.size(1), ids.options());

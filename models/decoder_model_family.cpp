@@ -244,7 +244,7 @@ std::vector<TiedTensor> tied_tensors(const DecoderFamily& family, const DecoderS
 // A head for labels needs the padding token that the model uses, which may be the default of the family.
 void add_labels(json& full, const DecoderSpec& spec) {
   fill_labels(full, spec.labels);
-  full["pad_token_id"] = spec.padding ? json(*spec.padding) : json(nullptr);
+  full["pad_token_id"] = spec.label_padding ? json(*spec.label_padding) : json(nullptr);
 }
 
 json full_config(const DecoderFamily& family, const json& keys) {

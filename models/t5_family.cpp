@@ -91,7 +91,7 @@ std::vector<TensorName> t5_tensor_names(const T5Config& config) {
 std::vector<TiedTensor> t5_tied_tensors(const T5Config& config) {
   const auto head = [&](bool tied) {
     json keys = {{"tie_word_embeddings", tied}};
-    if (config.family == "t5") keys["scale_decoder_outputs"] = config.scale_decoder_outputs;
+    if (config.family != "mt5") keys["scale_decoder_outputs"] = config.scale_decoder_outputs;
     return keys;
   };
   return {{kT5Table},

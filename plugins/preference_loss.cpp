@@ -49,9 +49,7 @@ SampleLosses kto_losses(const ObjectiveConfig& objective, const torch::Tensor& g
           objective.beta * gain};
 }
 
-torch::Tensor squared_distance(const torch::Tensor& margin, double beta) {
-  return (margin - 1 / (2 * beta)).square();
-}
+torch::Tensor squared_distance(const torch::Tensor& margin, double beta) { return (margin - 1 / (2 * beta)).square(); }
 
 // dpo and cpo. `gains`: log-probabilities, for dpo relative to the reference.
 SampleLosses dpo_losses(const ObjectiveConfig& objective, const torch::Tensor& gains) {

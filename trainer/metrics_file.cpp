@@ -52,9 +52,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
 }
 
 void MetricsFile::write(const EvaluationMetrics& metrics) {
-  nlohmann::ordered_json line = {{"step", metrics.step},
-                                 {"eval_loss", metrics.loss},
-                                 {"eval_tokens", metrics.tokens}};
+  nlohmann::ordered_json line = {{"step", metrics.step}, {"eval_loss", metrics.loss}, {"eval_tokens", metrics.tokens}};
   if (!metrics.rewards) line["perplexity"] = std::exp(metrics.loss);
   if (metrics.rewards)
     for (const auto& [name, value] : named_values(*metrics.rewards)) line["eval_" + name] = value;

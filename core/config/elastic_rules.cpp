@@ -49,8 +49,8 @@ std::optional<ErrorText> fault_of_elastic(const Config& config) {
       {config.evaluation.only, "evaluation.only", "the run has no steps to continue", "false with elastic",
        "remove one of the two keys"},
       {config.evaluation.ema, "evaluation.ema",
-       "a rank that is lost during an evaluation would leave the averages in place of the weights", "false with elastic",
-       "remove the key, and evaluate the averages after the run with evaluation.only"},
+       "a rank that is lost during an evaluation would leave the averages in place of the weights",
+       "false with elastic", "remove the key, and evaluate the averages after the run with evaluation.only"},
       {config.profile.active > 0, "profile.active", "a profile covers the same ranks in all its steps",
        "no section profile with elastic", "remove one of the two sections"},
   };

@@ -65,7 +65,7 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   spec.rotaries = {
       rotary_options(reader, layer.attention.head_size, spec.positions,
                      {defaults.theta, defaults.rotated, defaults.original_positions, defaults.yarn_is_longrope,
-                      defaults.alpha_changes_theta, defaults.rows, defaults.sections})};
+                      defaults.alpha_changes_theta, defaults.rows, defaults.sections, defaults.rotary_of_each_kind})};
   spec.rotaries[0].paired = defaults.paired;
   spec.unlimited_positions = spec.rotaries[0].type == "dynamic";
   spec.layers.assign(static_cast<std::size_t>(layers), layer);
@@ -83,7 +83,7 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults) {
 nn::RotaryOptions window_rotary(ConfigReader& reader, const DecoderSpec& spec, double theta) {
   const std::int64_t head_size = spec.layers.at(0).attention.head_size;
   if (!has_rotary_for_each_kind(reader)) return {.theta = theta, .rotated = head_size};
-  return rotary_options(reader, head_size, spec.positions, {.theta = theta}, "sliding_attention");
+  return rotary_options(reader, head_size, spec.positions, {.theta = theta, .of_each_kind = true}, "sliding_attention");
 }
 
 void set_window_of_all(DecoderSpec& spec, std::int64_t window) {

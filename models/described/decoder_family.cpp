@@ -21,6 +21,9 @@ DecoderSpec with_labels(DecoderSpec spec, ConfigReader& reader) {
   if (spec.mtp_loss > 0)
     refuse_key(kMtpFactor, spec.mtp_loss, "0, or no such key", "a model with a head for labels predicts no tokens");
   spec.labels = label_count(reader.keys());
+  // Also in families whose embedding has no row of padding.
+  spec.label_padding = spec.padding;
+  if (reader.has("pad_token_id")) spec.label_padding = reader.size("pad_token_id", 0, -spec.vocabulary);
   problem_type_of(reader.keys(), spec.labels);
   spec.names.head = "score";
   spec.tied = spec.head_bias = false;

@@ -31,12 +31,25 @@ const std::vector<std::string> kRotaryKeys = {"rope_type",
 constexpr const char* kSections = "mrope_section";
 constexpr const char* kInterleavedRows = "mrope_interleaved";
 
+// transformers would pass over these.
+void refuse_keys_of_no_kind(const json& scaling, const json& newer) {
+  if (!newer.empty()) refuse_key("rope_parameters", newer, "a mapping for each kind of layers");
+  if (has_key(scaling, "type") && scaling["type"] != "default" && !has_key(scaling, "rope_type"))
+    refuse_key("rope_scaling.type", scaling["type"], "the newer spelling rope_type");
+}
+
 // rope_parameters and the older rope_scaling. Both can be present if they agree.
 json scaling_keys(ConfigReader& reader, const std::string& layers, const RotaryDefaults& defaults) {
   json scaling = reader.mapping("rope_scaling"), newer = reader.mapping("rope_parameters");
   if (has_rotary_for_each_kind(reader)) {
     newer = newer.value(layers, json::object());
-    if (layers != "full_attention") scaling = json::object();  // the older spelling is that of full layers
+    if (layers != "full_attention") scaling = json::object();             // the older spelling is that of full layers
+    if (newer.is_object() && newer.value("truncate", json()) == false) {  // which transformers reads outside of it
+      reader.pass_over("rope_parameters." + layers + ".truncate");
+      newer.erase("truncate");
+    }
+  } else if (defaults.of_each_kind) {
+    refuse_keys_of_no_kind(scaling, newer);
   }
   const std::string name = scaling.empty() ? "rope_parameters." : "rope_scaling.";
   if (!newer.is_object()) refuse_key("rope_parameters." + layers, newer, "a mapping");
@@ -94,6 +107,19 @@ std::int64_t rotated_features(double fraction, std::int64_t head_size) {
     refuse_key("partial_rotary_factor", fraction,
                fmt::format("a fraction for at least 2 of {} rotary features", head_size));
   return rotated;
+}
+
+// partial_rotary_factor of config.json or of the scaling, which the classes of some families pass over.
+double rotated_fraction(ConfigReader& reader, const json& scaling, const RotaryDefaults& defaults,
+                        const std::string& type) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const double stated = number_key(reader.keys(), kKey, defaults.fraction.value_or(1), 0, 1.0001),
+               fraction = number_key(scaling, kKey, stated, 0, 1.0001);
+  if (defaults.fraction || fraction == 1) return fraction;
+  if (type != "default")
+    refuse_key(kKey, fraction, "1, or no such key", "the family's class in transformers rotates all features");
+  reader.pass_over(kKey);
+  return 1;
 }
 
 void read_llama3(const json& scaling, nn::RotaryOptions& options) {
@@ -163,10 +189,10 @@ nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, s
     reader.ignore(key);
   if (layers == "full_attention")
     for (const char* key : {"rope_theta", "partial_rotary_factor"}) refuse_contradiction(reader, scaling, key);
-  const double theta = number_key(reader.keys(), "rope_theta", defaults.theta, 1, 1e12);
+  double theta = defaults.theta;
+  if (layers == "full_attention") theta = number_key(reader.keys(), "rope_theta", theta, 1, 1e12);
   options.theta = number_key(scaling, "rope_theta", theta, 1, 1e12);
-  const double fraction = number_key(reader.keys(), "partial_rotary_factor", defaults.fraction, 0, 1.0001);
-  options.rotated = rotated_features(number_key(scaling, "partial_rotary_factor", fraction, 0, 1.0001), head_size);
+  options.rotated = rotated_features(rotated_fraction(reader, scaling, defaults, options.type), head_size);
   if (defaults.alpha_changes_theta && options.type == "dynamic" && has_key(scaling, "alpha")) {
     const auto rotated = static_cast<double>(options.rotated);
     options.type = "default";

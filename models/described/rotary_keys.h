@@ -1,6 +1,8 @@
 // The keys of Hugging Face's config.json for rotary embeddings, in the spellings of all its versions.
 #pragma once
 
+#include <optional>
+
 #include "gantry/models/described/config_reader.h"
 #include "gantry/nn/rotary_options.h"
 
@@ -9,13 +11,17 @@ namespace gantry::models {
 // The defaults of a family for keys that config.json does not have.
 struct RotaryDefaults {
   double theta = 10000;
-  double fraction = 1;            // rotated fraction of a head's features
+  // Rotated fraction of a head's features, if there is no partial_rotary_factor. Not set: the family's class in
+  // transformers rotates all features, whatever that key says.
+  std::optional<double> fraction = {};
   std::int64_t original = 0;      // original_max_position_embeddings; 0: max_position_embeddings
   bool yarn_is_longrope = false;  // early files of Phi-3 call longrope yarn
   // The key alpha of a "dynamic" type is a fixed factor of the base, for all lengths (HunYuan).
   bool alpha_changes_theta = false;
   nn::PositionRows rows = nn::PositionRows::kOne;
   std::vector<std::int64_t> sections = {};  // mrope_section
+  // The class in transformers reads a mapping for each kind of layers from rope_parameters, and nothing beside them.
+  bool of_each_kind = false;
 };
 
 // From rope_parameters, or from the older rope_theta, rope_scaling and partial_rotary_factor. `positions`:

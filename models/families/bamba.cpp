@@ -28,6 +28,7 @@ std::vector<bool> read_listed_layers(ConfigReader& reader, std::size_t layers) {
 
 // Mixers of Mamba-2, and attention with rotary positions of half of each head in some layers.
 DecoderSpec read_bamba(ConfigReader& reader) {
+  reader.only("partial_rotary_factor", 0.5, "transformers reads it only in rope_parameters");
   DecoderSpec spec = read_common(reader, {.vocabulary = 128000,
                                           .width = 14336,
                                           .key_heads = 8,

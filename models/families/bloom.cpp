@@ -33,6 +33,8 @@ DecoderSpec read_bloom(ConfigReader& reader) {
   spec.unlimited_positions = true;
   const NormSpec norm{NormSpec::Kind::kLayer, reader.number("layer_norm_epsilon", 1e-5, 0, 1)};
   reader.only("apply_residual_connection_post_layernorm", false, "Gantry adds the input of the layer norm");
+  if (size_key(reader.keys(), "pretraining_tp", 1) > 1)
+    reader.only("slow_but_exact", false, "with pretraining_tp above 1, transformers then leaves out biases");
   LayerSpec layer;
   layer.input = layer.before_mlp = norm;
   AttentionSpec& attention = layer.attention;

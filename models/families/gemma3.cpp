@@ -23,10 +23,11 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
                                           .padding = 0,
                                           .tied = true,
                                           .activation_key = "hidden_activation",
-                                          .activation = "gelu_pytorch_tanh"});
+                                          .activation = "gelu_pytorch_tanh",
+                                          .rotary_of_each_kind = true});
   make_gemma(spec);
+  if (reader.number_or_none("attn_logit_softcapping", 0, 0, 1e6) > 0) reader.pass_over("attn_logit_softcapping");
   const bool bias = reader.flag("attention_bias", false);
-  const double cap = reader.number_or_none("attn_logit_softcapping", 0, 0, 1e6);
   const double scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar", 256, 1e-6, 1e9));
   reader.only("use_bidirectional_attention", false, "decoders of Gantry are causal");
   // These are in older files, which have neither layer_types nor a mapping for each kind of layers.
@@ -39,7 +40,6 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
   for (LayerSpec& layer : spec.layers) {
     layer.after_attention = layer.after_mlp = layer.attention.head_norm = spec.norm;
     layer.attention.bias = layer.attention.output_bias = bias;
-    layer.attention.soft_cap = cap;
     layer.attention.scale = scale;
     layer.attention.rotary = layer.attention.window > 0 ? 1 : 0;
   }
@@ -47,6 +47,14 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
   spec.names.after_attention = "post_attention_layernorm";
   spec.names.before_mlp = "pre_feedforward_layernorm";
   spec.names.after_mlp = "post_feedforward_layernorm";
+  return spec;
+}
+
+// transformers caps the logits of the text models only.
+DecoderSpec read_gemma3(ConfigReader& reader) {
+  DecoderSpec spec = read_gemma3_text(reader);
+  if (spec.logit_soft_cap > 0) reader.pass_over("final_logit_softcapping");
+  spec.logit_soft_cap = 0;
   return spec;
 }
 
@@ -76,7 +84,7 @@ DecoderFamily gemma3_family() {
   return {
       .model_type = "gemma3",
       .architecture = "Gemma3ForConditionalGeneration",
-      .read = read_gemma3_text,
+      .read = read_gemma3,
       .read_vision = read_gemma3_vision,
       .files = language_model_files(),
       .harmless = {"hidden_act", "cache_implementation", "_sliding_window_pattern", "boi_token_index",

@@ -70,7 +70,8 @@ DecoderSpec read_gemma3n(ConfigReader& reader) {
                                           .padding = 0,
                                           .tied = true,
                                           .activation_key = "hidden_activation",
-                                          .activation = "gelu_pytorch_tanh"});
+                                          .activation = "gelu_pytorch_tanh",
+                                          .rotary_of_each_kind = true});
   const bool bias = reader.flag("attention_bias", false);
   reader.ignore("rope_local_base_freq");  // in older files, which have no mapping for each kind of layers
   spec.rotaries.push_back(

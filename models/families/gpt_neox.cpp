@@ -5,13 +5,16 @@
 namespace gantry::models {
 namespace {
 
-// A quarter of each head is rotated. rotary_pct and rotary_emb_base are the older spellings.
+// A quarter of each head is rotated. rotary_pct and rotary_emb_base are this family's names of the keys. transformers
+// reads the usual ones only in rope_parameters.
 nn::RotaryOptions read_neox_rotary(ConfigReader& reader, std::int64_t head_size, std::int64_t positions) {
   reader.ignore("rotary_pct");
   reader.ignore("rotary_emb_base");
-  return rotary_options(reader, head_size, positions,
-                        {.theta = number_key(reader.keys(), "rotary_emb_base", 10000, 1, 1e12),
-                         .fraction = number_key(reader.keys(), "rotary_pct", 0.25, 0, 1.0001)});
+  const double theta = number_key(reader.keys(), "rotary_emb_base", 10000, 1, 1e12),
+               fraction = number_key(reader.keys(), "rotary_pct", 0.25, 0, 1.0001);
+  reader.only("rope_theta", theta, "outside of rope_parameters, the family has rotary_emb_base");
+  reader.only("partial_rotary_factor", fraction, "outside of rope_parameters, the family has rotary_pct");
+  return rotary_options(reader, head_size, positions, {.theta = theta, .fraction = fraction});
 }
 
 // Layer norms, one projection for query, key and value with rows head by head, and attention in parallel with

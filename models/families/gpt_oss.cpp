@@ -5,9 +5,8 @@
 namespace gantry::models {
 namespace {
 
-// The default if config.json has no keys of the rotary embedding.
-nn::RotaryOptions published_rotary(std::int64_t head_size) {
-  nn::RotaryOptions rotary{.theta = 150000, .rotated = head_size};
+// The default if config.json has no keys of the rotary embedding, or only its base.
+nn::RotaryOptions published_rotary(nn::RotaryOptions rotary) {
   rotary.type = "yarn";
   rotary.factor = 32;
   rotary.original_positions = 4096;
@@ -42,7 +41,7 @@ DecoderSpec read_gpt_oss(ConfigReader& reader) {
                                           .eps = 1e-5,
                                           .theta = 150000});
   if (!reader.has("rope_parameters") && !reader.has("rope_scaling"))
-    spec.rotaries = {published_rotary(spec.layers.front().attention.head_size)};
+    spec.rotaries = {published_rotary(spec.rotaries.front())};
   const bool bias = reader.flag("attention_bias", true);
   const ExpertsSpec experts = read_experts(reader, spec.layers.front().mlp.width);
   for (LayerSpec& layer : spec.layers) {

@@ -2,6 +2,7 @@
 
 #include "gantry/models/described/common_decoder.h"
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/mixers/gated_delta.h"
 #include "gantry/models/described/mixers/kimi_delta.h"
 #include "gantry/models/families/families.h"
 
@@ -21,14 +22,14 @@ KimiDeltaSizes read_kimi_delta(ConfigReader& reader, const json& nested, double 
           .eps = eps};
 }
 
-// True for the layers with attention: by layer_types or full_attn_layers of the mapping, which count from 1. Without
-// either, every fourth layer.
+// True for the layers with attention: by layer_types or, if the mapping has both of its lists, by full_attn_layers,
+// which counts from 1. Without either, every fourth layer after the first.
 std::vector<bool> latent_layers(ConfigReader& reader, const json& nested, std::size_t layers) {
   const auto types = reader.words("layer_types", layers, {"full_attention", "linear_attention"});
   std::vector<bool> attends;
   for (std::size_t layer = 0; layer < layers; ++layer)
-    attends.push_back(types.empty() ? (layer + 1) % 4 == 0 : types[layer] == "full_attention");
-  if (types.empty() && has_key(nested, "full_attn_layers")) {
+    attends.push_back(types.empty() ? layer > 0 && layer % 4 == 0 : types[layer] == "full_attention");
+  if (types.empty() && has_key(nested, "full_attn_layers") && has_key(nested, "kda_layers")) {
     const json& list = nested["full_attn_layers"];
     const std::string expected = fmt::format("a list of layers from 1 to {}", layers);
     attends.assign(layers, false);
@@ -107,6 +108,7 @@ DecoderSpec read_kimi_linear(ConfigReader& reader) {
                                           .head_size = 72,
                                           .positions = reader.size("model_max_length", 1048576),
                                           .eps = 1e-5});
+  require_silu(spec);
   const json nested = reader.mapping("linear_attn_config");
   const auto attends = latent_layers(reader, nested, spec.layers.size());
   const auto mixer = std::make_shared<const KimiDelta>(read_kimi_delta(reader, nested, spec.norm.eps));
@@ -161,7 +163,8 @@ DecoderFamily kimi_linear_family() {
                     {"linear_head_dim", 16},
                     {"num_experts", 4},
                     {"num_experts_per_token", 2},
-                    {"moe_intermediate_size", 64}}};
+                    {"moe_intermediate_size", 64},
+                    {"layer_types", {"linear_attention", "linear_attention", "linear_attention", "full_attention"}}}};
 }
 
 }  // namespace gantry::models

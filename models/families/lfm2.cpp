@@ -69,9 +69,10 @@ DecoderSpec read_lfm2(ConfigReader& reader) {
                                           .eps = 1e-5,
                                           .theta = 1000000,
                                           .padding = 0,
-                                          .tied = reader.flag("tie_embedding", true),
+                                          .tied = true,
                                           .activation_key = "",
                                           .eps_key = "norm_eps"});
+  spec.tied = reader.flag("tie_embedding", spec.tied);  // the older name has priority, as in transformers
   spec.names = lfm2_names();
   const auto attends = attending_layers(reader, spec.layers.size());
   const auto convolution = std::make_shared<const ShortConvolution>(ShortConvolutionSizes{

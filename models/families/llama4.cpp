@@ -27,13 +27,14 @@ std::vector<bool> read_rotary_layers(ConfigReader& reader, std::size_t layers) {
   return rotates;
 }
 
-// Gives chunks to the layers that layer_types lists or, without it, to those with a rotary embedding.
+// Gives chunks to the layers that layer_types lists or, without it, to those with a rotary embedding. If
+// attention_chunk_size is null, these have none.
 void read_chunks(ConfigReader& reader, DecoderSpec& spec, const std::vector<bool>& rotates) {
   const std::int64_t chunk = reader.size_or_none("attention_chunk_size", 8192);
   const auto types = reader.words("layer_types", spec.layers.size(), {"chunked_attention", "full_attention"});
   json chunks = json::array();
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
-    const bool has_chunks = types.empty() ? rotates[index] : types[index] == "chunked_attention";
+    const bool has_chunks = types.empty() ? rotates[index] && chunk > 0 : types[index] == "chunked_attention";
     if (has_chunks && chunk == 0)
       refuse_key("attention_chunk_size", nullptr, "a number of tokens, because some layers have chunked attention");
     spec.layers[index].attention.chunk = has_chunks ? chunk : 0;

@@ -27,7 +27,7 @@ void read_modern_rotary(ConfigReader& reader, ModernBertConfig& config) {
     reader.ignore(key);
     const double base = number_key(reader.keys(), key, theta, 1, 1e12);
     return rotary_options(reader, config.bert.hidden_size / config.bert.num_attention_heads,
-                          config.bert.max_position_embeddings, {.theta = base}, layers);
+                          config.bert.max_position_embeddings, {.theta = base, .of_each_kind = true}, layers);
   };
   config.rotary = read("global_rope_theta", 160000, "full_attention");
   config.local_rotary = read("local_rope_theta", 10000, "sliding_attention");

@@ -16,11 +16,11 @@ void refuse_nomic_variants(ConfigReader& reader) {
   reader.only("rotary_scaling_factor", nullptr, reason);
 }
 
-// "swiglu" names the gated MLP with silu. Without both keys it is gelu, as in transformers.
+// The activation_function of published files is another name of the default.
 std::string read_nomic_activation(ConfigReader& reader) {
-  const std::string older = choice_key(reader.keys(), "activation_function", "geglu", {"swiglu", "geglu"});
+  if (!reader.has("hidden_act")) reader.only("activation_function", "swiglu", "transformers has no such NomicBERT");
   reader.ignore("activation_function");
-  return reader.activation("hidden_act", older == "swiglu" ? "silu" : "gelu");
+  return reader.activation("hidden_act", "silu");
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ BertConfig read_nomic_bert(ConfigReader& reader) {
   config.type_vocab_size = reader.size("type_vocab_size", config.type_vocab_size);
   config.pad_token_id = read_padding_token(reader, 0, config.vocab_size);
   config.hidden_act = read_nomic_activation(reader);
-  config.hidden_dropout_prob = reader.number("hidden_dropout_prob", 0.1, 0, 1);
-  config.attention_probs_dropout_prob = reader.number("attention_probs_dropout_prob", 0.1, 0, 1);
+  config.hidden_dropout_prob = reader.number("hidden_dropout_prob", 0, 0, 1);
+  config.attention_probs_dropout_prob = reader.number("attention_probs_dropout_prob", 0, 0, 1);
   config.attention_output_dropout = config.mlp_output_dropout = config.attention_probs_dropout_prob;
   reader.ignore("classifier_dropout");
   config.classifier_dropout = number_key(reader.keys(), "classifier_dropout", config.hidden_dropout_prob, 0, 1);
@@ -51,9 +51,11 @@ BertConfig read_nomic_bert(ConfigReader& reader) {
   if (!reader.has("head_dim"))
     require_multiple_of_heads("hidden_size", config.hidden_size, "num_attention_heads", config.num_attention_heads);
   config.head_dim = reader.size("head_dim", config.head_size());
+  constexpr double kBase = 1000;
+  if (!reader.has("rope_theta") && !reader.has("rope_parameters"))
+    reader.only("rotary_emb_base", kBase, "transformers does not read it");
   reader.ignore("rotary_emb_base");
-  const double base = number_key(reader.keys(), "rotary_emb_base", 10000, 1, 1e12);
-  config.rotary = rotary_options(reader, config.head_dim, config.max_position_embeddings, {.theta = base});
+  config.rotary = rotary_options(reader, config.head_dim, config.max_position_embeddings, {.theta = kBase});
   return config;
 }
 

@@ -5,8 +5,9 @@ namespace gantry::models {
 namespace {
 
 // Norms after attention and MLP only, and norms of queries and of keys over all heads together.
-DecoderSpec read_both_olmos(ConfigReader& reader, double theta) {
-  DecoderSpec spec = read_common(reader, {.vocabulary = 50304, .eps = 1e-5, .theta = theta, .padding = 1});
+DecoderSpec read_both_olmos(ConfigReader& reader, double theta, bool of_each_kind) {
+  DecoderSpec spec = read_common(
+      reader, {.vocabulary = 50304, .eps = 1e-5, .theta = theta, .padding = 1, .rotary_of_each_kind = of_each_kind});
   const bool bias = reader.flag("attention_bias", false);
   for (LayerSpec& layer : spec.layers) {
     layer.after_attention = layer.after_mlp = layer.attention.qk_norm = spec.norm;
@@ -18,12 +19,14 @@ DecoderSpec read_both_olmos(ConfigReader& reader, double theta) {
   return spec;
 }
 
-DecoderSpec read_olmo2(ConfigReader& reader) { return read_both_olmos(reader, 10000); }
+DecoderSpec read_olmo2(ConfigReader& reader) { return read_both_olmos(reader, 10000, false); }
 
-// OLMo 2 with windows in three of four layers, whose rotary embedding is not scaled.
+// OLMo 2 with windows in three of four layers, whose rotary embedding is not scaled. Their base does not follow
+// rope_theta.
 DecoderSpec read_olmo3(ConfigReader& reader) {
-  DecoderSpec spec = read_both_olmos(reader, 500000);
-  spec.rotaries.push_back(window_rotary(reader, spec, spec.rotaries[0].theta));
+  constexpr double kTheta = 500000;
+  DecoderSpec spec = read_both_olmos(reader, kTheta, true);
+  spec.rotaries.push_back(window_rotary(reader, spec, kTheta));
   read_windows(reader, spec, reader.size_or_none("sliding_window", 4096),
                [](std::size_t layer) { return (layer + 1) % 4 != 0; });
   for (LayerSpec& layer : spec.layers) layer.attention.rotary = layer.attention.window > 0 ? 1 : 0;

@@ -37,10 +37,11 @@ GatedDeltaSizes read_olmo_delta(ConfigReader& reader, const DecoderSpec& spec) {
   return sizes;
 }
 
-// Published files have no base: their attention has no rotary embedding.
+// The attention of a file whose base is null has no rotary embedding.
 bool has_rotary_base(const json& keys) {
-  return has_key(keys, "rope_theta") ||
-         (has_key(keys, "rope_parameters") && has_key(keys["rope_parameters"], "rope_theta"));
+  const json mapping = keys.value("rope_parameters", json::object());
+  const json& stated = mapping.is_object() && mapping.contains("rope_theta") ? mapping : keys;
+  return !stated.contains("rope_theta") || !stated["rope_theta"].is_null();
 }
 
 // Layers with attention are those of OLMo 3 without windows, and have norms behind each part. Layers with gated delta

@@ -12,6 +12,7 @@ DecoderSpec read_phi3(ConfigReader& reader) {
                                           .width = 8192,
                                           .positions = 4096,
                                           .eps = 1e-5,
+                                          .rotated = 1,
                                           .original_positions = 4096,
                                           .yarn_is_longrope = true,
                                           .padding = 32000});

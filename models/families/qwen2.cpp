@@ -19,7 +19,7 @@ void read_qwen_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t ful
   const std::int64_t window = reader.size_or_none("sliding_window", 4096);
   const std::int64_t first = reader.size("max_window_layers", full, 0);
   read_windows(reader, spec, uses ? window : 0,
-               [&](std::size_t layer) { return uses && static_cast<std::int64_t>(layer) >= first; });
+               [&](std::size_t layer) { return uses && window > 0 && static_cast<std::int64_t>(layer) >= first; });
 }
 
 DecoderFamily qwen2_family() { return {.model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .read = read_qwen2}; }

@@ -44,7 +44,7 @@ DecoderSpec read_smollm3(ConfigReader& reader) {
   read_rope_layers(reader, spec);
   const bool uses = reader.flag("use_sliding_window", false);
   const std::int64_t window = reader.size_or_none("sliding_window", 0);
-  read_windows(reader, spec, uses ? window : 0,
+  read_windows(reader, spec, window,
                [&](std::size_t layer) { return uses && window > 0 && spec.layers[layer].attention.rotary < 0; });
   return spec;
 }

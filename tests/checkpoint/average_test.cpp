@@ -66,14 +66,14 @@ void expect_near(const TensorDict& actual, const TensorDict& expected, double to
 // The next step is that of a run that never exchanged them.
 TEST(WeightAverage, IsExchangedWithTheWeightsAndBack) {
   const TensorDict expected = expected_averages(2);
-  for (const SmallRunOptions& options : std::vector<SmallRunOptions>{
-           {.ema = kDecay},
-           {.layout = {.data = 2, .tensor = 2}, .zero = 1, .ema = kDecay},
-           {.layout = {.pipeline = 2}, .ema = kDecay},
-           {.layout = {.data = 2}, .zero = 2, .ema = kDecay},
-           {.layout = {.data = 2, .tensor = 4}, .zero = 3, .ema = kDecay},
-           {.layout = {.data = 2, .tensor = 2}, .zero = 3, .optimizer = "muon", .ema = kDecay},
-           {.layout = {.data = 2}, .zero = 1, .precision = "bfloat16", .ema = kDecay}}) {
+  for (const SmallRunOptions& options :
+       std::vector<SmallRunOptions>{{.ema = kDecay},
+                                    {.layout = {.data = 2, .tensor = 2}, .zero = 1, .ema = kDecay},
+                                    {.layout = {.pipeline = 2}, .ema = kDecay},
+                                    {.layout = {.data = 2}, .zero = 2, .ema = kDecay},
+                                    {.layout = {.data = 2, .tensor = 4}, .zero = 3, .ema = kDecay},
+                                    {.layout = {.data = 2, .tensor = 2}, .zero = 3, .optimizer = "muon", .ema = kDecay},
+                                    {.layout = {.data = 2}, .zero = 1, .precision = "bfloat16", .ema = kDecay}}) {
     TensorDict plain;
     run_small(options, [&](SmallRun& run) {
       for (int step = 1; step <= 3; ++step) run.step(step);

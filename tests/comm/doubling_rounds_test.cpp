@@ -43,8 +43,9 @@ TEST(DoublingRounds, NeedAsManyMessagesAsTheLogarithmOfTheRanks) {
   for (const int size : {17, 64, 1024, 16'384}) {
     const auto rounds = doubling_rounds(size / 3, size);
     EXPECT_EQ(rounds.size(), static_cast<std::size_t>(std::ceil(std::log2(size)))) << size;
-    EXPECT_EQ(std::accumulate(rounds.begin(), rounds.end(), 0, [](int sum, const auto& one) { return sum + one.blocks; }),
-              size - 1);
+    EXPECT_EQ(
+        std::accumulate(rounds.begin(), rounds.end(), 0, [](int sum, const auto& one) { return sum + one.blocks; }),
+        size - 1);
   }
 }
 

@@ -85,7 +85,8 @@ TEST(Hosts, GathersOfManyRanksHaveTheRightParts) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);
     Job job({.timeout_seconds = 30}, {.direct_bytes = 64, .direct_ranks = 4});
-    for (const Sizes& sizes : {Sizes{1, 1, 1, 1, 1}, Sizes{3, 0, 5, 1, 2}, Sizes{0, 0, 0, 9, 0}, Sizes{30, 1, 0, 40, 9}}) {
+    for (const Sizes& sizes :
+         {Sizes{1, 1, 1, 1, 1}, Sizes{3, 0, 5, 1, 2}, Sizes{0, 0, 0, 9, 0}, Sizes{30, 1, 0, 40, 9}}) {
       const std::int64_t rows = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
       const torch::Tensor all = torch::arange(rows * 2, torch::kFloat32).view({rows, 2});
       const std::int64_t first = std::accumulate(sizes.begin(), sizes.begin() + job.rank(), std::int64_t{0});

@@ -134,8 +134,7 @@ TEST(Averages, AreEvaluated) {
   }
   ASSERT_EQ(gantry("checkpoint export " + (scratch / "saved") + " " + (scratch / "average") + " --ema").exit_code, 0);
   const auto exported = metrics_of(
-      scratch, yaml,
-      with("model", "\"{path: " + (scratch / "average") + "}\"") + with("evaluation.only", "true"));
+      scratch, yaml, with("model", "\"{path: " + (scratch / "average") + "}\"") + with("evaluation.only", "true"));
   ASSERT_EQ(exported.size(), 1u);
   EXPECT_NEAR(exported[0]["eval_loss"].get<double>(), expected[5]["eval_loss"].get<double>(), 1e-9);
   for (const std::string& layout :

@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "family_case.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/error.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/common_decoder.h"
 #include "gantry/models/described/decoder_family.h"
@@ -181,7 +183,7 @@ TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
 }
 
 TEST(FamilyKeys, BothSpellingsOfTheRotaryEmbeddingSayTheSame) {
-  const auto rotary = [](const json& keys) { return models::decoder_spec("llama", keys).rotaries.at(0); };
+  const auto rotary = [](const json& keys) { return models::decoder_spec("glm4", keys).rotaries.at(0); };
   const auto older = rotary({{"rope_theta", 500000.0},
                              {"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}},
                              {"partial_rotary_factor", 0.5}});
@@ -193,6 +195,95 @@ TEST(FamilyKeys, BothSpellingsOfTheRotaryEmbeddingSayTheSame) {
   EXPECT_EQ(older.factor, newer.factor);
   EXPECT_EQ(older.rotated, newer.rotated);
   EXPECT_EQ(older.rotated, 64);
+}
+
+// transformers passes over the key in families that rotate all features.
+TEST(FamilyKeys, APartOfEachHeadIsRotatedWhereTransformersDoesSo) {
+  const auto rotated = [](const char* family, const json& keys) {
+    return models::decoder_spec(family, keys).rotaries.at(0).rotated;
+  };
+  const json half = {{"head_dim", 64}, {"partial_rotary_factor", 0.5}};
+  for (const char* family : {"llama", "mistral", "qwen3", "gemma2", "cohere", "olmo2"})
+    EXPECT_EQ(rotated(family, half), 64) << family;
+  EXPECT_EQ(rotated("llama", {{"head_dim", 64}, {"rope_parameters", {{"partial_rotary_factor", 0.5}}}}), 64);
+  for (const char* family : {"glm4", "glm4_moe", "phi3", "stablelm", "nemotron"})
+    EXPECT_EQ(rotated(family, {{"hidden_size", 128},
+                               {"num_attention_heads", 2},
+                               {"num_key_value_heads", 2},
+                               {"head_dim", 64},
+                               {"partial_rotary_factor", 0.5}}),
+              32)
+        << family;
+  EXPECT_THROW(
+      rotated("llama", {{"head_dim", 64}, {"partial_rotary_factor", 0.5}, {"rope_scaling", {{"type", "linear"}}}}),
+      ConfigError);
+  EXPECT_THROW(rotated("bamba", {{"partial_rotary_factor", 1.0}}), ConfigError);
+  EXPECT_THROW(rotated("gpt_neox", {{"partial_rotary_factor", 1.0}}), ConfigError);
+  EXPECT_THROW(rotated("gpt_neox", {{"rope_theta", 500.0}}), ConfigError);
+}
+
+TEST(FamilyKeys, BasesOfRotaryEmbeddingsAreThoseOfTransformers) {
+  const auto bases = [](const char* family, const json& keys) {
+    std::vector<double> all;
+    for (const auto& rotary : models::decoder_spec(family, keys).rotaries) all.push_back(rotary.theta);
+    return all;
+  };
+  using Bases = std::vector<double>;
+  EXPECT_EQ(bases("gpt_oss", {{"rope_theta", 500.0}}), (Bases{500}));
+  EXPECT_EQ(models::decoder_spec("gpt_oss", {{"rope_theta", 500.0}}).rotaries.at(0).type, "yarn");
+  EXPECT_EQ(bases("olmo3", {{"rope_theta", 10000.0}}), (Bases{10000, 500000}));
+  EXPECT_EQ(bases("olmo3", {{"rope_parameters", {{"full_attention", {{"rope_theta", 7.0}}}}}}), (Bases{7, 500000}));
+  EXPECT_EQ(
+      bases("gemma3_text",
+            {{"rope_theta", 500.0},
+             {"rope_local_base_freq", 20.0},
+             {"rope_parameters",
+              {{"full_attention", {{"rope_type", "default"}}}, {"sliding_attention", {{"rope_type", "default"}}}}}}),
+      (Bases{500, 20}));
+  for (const json& flat : {json{{"rope_parameters", {{"rope_type", "linear"}, {"factor", 8.0}}}},
+                           json{{"rope_scaling", {{"type", "linear"}, {"factor", 8.0}}}}})
+    for (const char* family : {"gemma3_text", "gemma3n_text", "olmo3"}) EXPECT_THROW(bases(family, flat), ConfigError);
+}
+
+// The attention of OLMo hybrid has no rotary embedding if its base is null, and one if the key is missing.
+TEST(FamilyKeys, ABaseOfNullMeansNoRotation) {
+  const auto rotary = [](const json& keys) {
+    json all = {{"num_hidden_layers", 4}};
+    all.update(keys);
+    return models::decoder_spec("olmo_hybrid", all).layers.at(3).attention.rotary;
+  };
+  EXPECT_EQ(rotary(json::object()), 0);
+  EXPECT_EQ(rotary({{"rope_parameters", {{"rope_type", "default"}}}}), 0);
+  EXPECT_EQ(rotary({{"rope_theta", nullptr}}), -1);
+  EXPECT_EQ(rotary({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", nullptr}}}}), -1);
+}
+
+TEST(FamilyKeys, HeadsForLabelsReadThePaddingTokenOfEveryFamily) {
+  for (const auto& [family, architecture] : std::map<std::string, std::string>{
+           {"gpt2", "GPT2"}, {"bloom", "Bloom"}, {"gpt_neox", "GPTNeoX"}, {"falcon", "Falcon"}, {"llama", "Llama"}}) {
+    const auto spec = models::decoder_spec(
+        family,
+        {{"architectures", {architecture + "ForSequenceClassification"}}, {"num_labels", 1}, {"pad_token_id", 3}});
+    EXPECT_EQ(spec.labels, 1) << family;
+    EXPECT_EQ(spec.label_padding, 3) << family;
+    EXPECT_EQ(spec.padding.has_value(), family == "llama") << family;
+  }
+}
+
+TEST(FamilyKeys, CapsOfGemma3AreThoseThatTransformersApplies) {
+  const json caps = {{"attn_logit_softcapping", 2.0}, {"final_logit_softcapping", 3.0}};
+  const auto text = models::decoder_spec("gemma3_text", caps);
+  EXPECT_EQ(text.layers.at(0).attention.soft_cap, 0);
+  EXPECT_EQ(text.logit_soft_cap, 3);
+  EXPECT_EQ(models::decoder_spec("gemma3", {{"text_config", caps}}).logit_soft_cap, 0);
+}
+
+TEST(FamilyKeys, ActivationsAndBiasesThatDependOnOtherKeysAreRefused) {
+  EXPECT_THROW(models::decoder_spec("kimi_linear", {{"hidden_act", "gelu"}}), ConfigError);
+  EXPECT_THROW(models::decoder_spec("bloom", {{"slow_but_exact", true}, {"pretraining_tp", 2}}), ConfigError);
+  EXPECT_NO_THROW(models::decoder_spec("bloom", {{"slow_but_exact", true}, {"pretraining_tp", 1}}));
+  EXPECT_NO_THROW(models::decoder_spec("llama4_text", {{"attention_chunk_size", nullptr}}));
+  EXPECT_TRUE(models::decoder_spec("lfm2", {{"tie_embedding", true}, {"tie_word_embeddings", false}}).tied);
 }
 
 TEST(FamilyKeys, WindowsGoByLayer) {

@@ -71,8 +71,7 @@ void set_reference(const ObjectiveParts& parts, const torch::Tensor& first, cons
 
 // The cases of cpo are further files of simpo's folder.
 ObjectiveCase pairs_case(const std::string& name) {
-  ObjectiveCase one{
-      .folder = preference_case(name), .objective = objective_of_case(name), .batch = {}, .prepare = {}};
+  ObjectiveCase one{.folder = preference_case(name), .objective = objective_of_case(name), .batch = {}, .prepare = {}};
   if (name.starts_with("cpo")) {
     one.folder = preference_case("simpo");
     one.expected = name + ".safetensors";
@@ -126,7 +125,8 @@ torch::Tensor reference_of_judged(const std::string& folder, const TensorDict& b
 }
 
 TEST(PreferenceLoss, EqualsTheReferenceInEveryLayout) {
-  for (const char* name : {"dpo", "dpo_hinge", "dpo_ipo", "simpo", "cpo", "cpo_hinge", "cpo_ipo", "cpo_simpo", "orpo"}) {
+  for (const char* name :
+       {"dpo", "dpo_hinge", "dpo_ipo", "simpo", "cpo", "cpo_hinge", "cpo_ipo", "cpo_simpo", "orpo"}) {
     const ObjectiveCase one = pairs_case(name);
     expect_equal_in_layouts(one);
     const ObjectiveStep step = run_objective(one);

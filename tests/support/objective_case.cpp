@@ -92,7 +92,8 @@ void expect_reference(const ObjectiveCase& one, const ObjectiveStep& step) {
     if (!key.starts_with("grad.")) continue;
     ++compared;
     const std::string parameter = key.substr(key.starts_with("grad.model.") ? 11 : 5);
-    EXPECT_LE(largest_of(step.gradients.at(parameter) - tensor), 2e-5 * most) << one.folder << " " << one.expected << " " << key;
+    EXPECT_LE(largest_of(step.gradients.at(parameter) - tensor), 2e-5 * most)
+        << one.folder << " " << one.expected << " " << key;
   }
   EXPECT_EQ(compared, step.gradients.size()) << one.folder;
 }

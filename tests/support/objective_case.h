@@ -10,7 +10,7 @@
 namespace gantry::testing {
 
 struct ObjectiveCase {
-  std::string folder;  // the model
+  std::string folder;                             // the model
   std::string expected = "expected.safetensors";  // a file in the folder
   ObjectiveConfig objective;
   TensorDict batch;

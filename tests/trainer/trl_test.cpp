@@ -13,7 +13,7 @@
 namespace gantry::testing {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr const char* kFolder = GANTRY_SOURCE_DIR "/tests/golden/trl/";
 constexpr std::array kLayouts = {"{}", "{tensor: 2}", "{pipeline: 2}", "{data: 2, zero: 1}", "{data: 2, zero: 3}"};
@@ -32,8 +32,7 @@ std::string yaml_of(const Json& one, const std::string& output) {
   config["optimizer"]["no_decay"] = {"*norm*"};
   config["train"] = {{"steps", 5}};
   if (one.contains("objective")) config["train"]["objective"] = one["objective"];
-  if (one.contains("teacher"))
-    config["train"]["objective"]["teacher"] = kFolder + one.at("teacher").get<std::string>();
+  if (one.contains("teacher")) config["train"]["objective"]["teacher"] = kFolder + one.at("teacher").get<std::string>();
   if (one.contains("adapter")) {
     config["lora"] = {{"path", kFolder + one.at("adapter").get<std::string>()}};
     config["optimizer"].erase("no_decay");
@@ -44,8 +43,7 @@ std::string yaml_of(const Json& one, const std::string& output) {
 void expect_near_steps(const Json& expected, const std::string& metrics, const std::string& name) {
   std::map<std::string, double> largest;
   for (const Json& step : expected)
-    for (const auto& [key, value] : step.items())
-      largest[key] = std::max(largest[key], std::abs(value.get<double>()));
+    for (const auto& [key, value] : step.items()) largest[key] = std::max(largest[key], std::abs(value.get<double>()));
   std::istringstream lines(metrics);
   std::size_t count = 0;
   for (std::string line; std::getline(lines, line); ++count) {

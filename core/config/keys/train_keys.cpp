@@ -57,8 +57,7 @@ const KeyContext kEvaluating = {"evaluation.path", [](const Config& c) { return 
                                 [](const Config&) { return std::string("without evaluation.path"); },
                                 "set evaluation.path, or remove the key"};
 const KeyContext kEvaluatingAverages = {
-    "evaluation.path and train.ema",
-    [](const Config& c) { return !c.evaluation.path.empty() && c.train.ema > 0; },
+    "evaluation.path and train.ema", [](const Config& c) { return !c.evaluation.path.empty() && c.train.ema > 0; },
     [](const Config& c) { return std::string("without ") + (c.train.ema > 0 ? "evaluation.path" : "train.ema"); },
     "set evaluation.path and train.ema, or remove the key"};
 const KeyContext kPrompting = {"evaluation.prompts", [](const Config& c) { return !c.evaluation.prompts.empty(); },
@@ -126,7 +125,8 @@ std::vector<ConfigKey> train_keys() {
        "([docs/preferences.md](preferences.md)); for preferences `data.format` must be `jsonl`"},
       {"train.objective.name", "",
        "`dpo`: direct preference optimization (arXiv 2305.18290). `ipo`: arXiv 2310.12036. `simpo`: arXiv 2405.14734. "
-       "`cpo`: arXiv 2401.08417. `orpo`: arXiv 2403.07691. `kto`: arXiv 2402.01306. `reward`: a reward model, with a head for one label. "
+       "`cpo`: arXiv 2401.08417. `orpo`: arXiv 2403.07691. `kto`: arXiv 2402.01306. `reward`: a reward model, with a "
+       "head for one label. "
        "`distill`: distillation from a teacher"},
       {"train.objective.beta", "0.1; 0.5 for distill",
        "factor of the log-probabilities in the rewards; orpo: weight of the odds; distill: weight of the teacher in "
@@ -136,7 +136,8 @@ std::vector<ConfigKey> train_keys() {
        "probability that a preference is wrong, below 0.5, with loss_type sigmoid (conservative DPO) or robust",
        &kSmoothed},
       {"train.objective.loss_type", "sigmoid; forward for distill",
-       "dpo: `sigmoid`, `hinge` or `robust` (arXiv 2403.00409). cpo: `sigmoid`, `hinge` or `ipo`. distill: divergence of the student from the teacher, `forward` (Kullback-Leibler, "
+       "dpo: `sigmoid`, `hinge` or `robust` (arXiv 2403.00409). cpo: `sigmoid`, `hinge` or `ipo`. distill: divergence "
+       "of the student from the teacher, `forward` (Kullback-Leibler, "
        "of the teacher's distribution), `reverse` or `jsd` (generalized Jensen-Shannon, arXiv 2306.13649)",
        &kTypedLoss},
       {"train.objective.gamma", "0.5", "target margin between the rewards of the two completions", &kSimpo},

@@ -219,10 +219,11 @@ struct ObjectiveConfig {
   std::string name;
   double beta = 0.1;           // factor of the log-probabilities; distill: weight of the teacher in the mixture of jsd
   double label_smoothing = 0;  // dpo, cpo: probability that a preference is wrong
-  // dpo: sigmoid (also if empty) | hinge | robust; cpo: sigmoid | hinge | ipo; distill: forward (also if empty) | reverse | jsd
+  // dpo: sigmoid (also if empty) | hinge | robust; cpo: sigmoid | hinge | ipo; distill: forward (also if empty) |
+  // reverse | jsd
   std::string loss_type;
-  double cpo_alpha = 0;        // cpo, simpo: weight of the cross entropy of the chosen completions
-  double gamma = 0.5;          // simpo: target margin of the rewards
+  double cpo_alpha = 0;  // cpo, simpo: weight of the cross entropy of the chosen completions
+  double gamma = 0.5;    // simpo: target margin of the rewards
   double desirable_weight = 1, undesirable_weight = 1;  // kto: weights of the two kinds of completions
   double center_rewards_coefficient = 0;                // reward: coefficient of the square of the sum of two scores
   std::string teacher;                                  // distill: directory of the teacher

@@ -8,9 +8,9 @@
 
 namespace gantry {
 
-// Means over the completions of a step or of the held-out samples, by TRL's names. A reward is beta times the log-probability of a completion
-// relative to the reference; without a reference beta times its mean log-probability per token; of a reward model the
-// score.
+// Means over the completions of a step or of the held-out samples, by TRL's names. A reward is beta times the
+// log-probability of a completion relative to the reference; without a reference beta times its mean log-probability
+// per token; of a reward model the score.
 struct RewardMetrics {
   std::optional<double> chosen, rejected;  // rewards/chosen, rewards/rejected; kto: desirable, undesirable, if any
   std::optional<double> accuracy;          // rewards/accuracies: fraction of pairs with margins above 0

@@ -116,12 +116,12 @@ class BoostedOptimizer {
   torch::optim::Optimizer& inner() { return *optimizer_; }
   // Returns the tensor that the optimizer updates for a held parameter: its master weight, or the parameter itself.
   const torch::Tensor& stepped(std::size_t parameter) const;
-  WeightAverage* average() { return average_.get(); }     // null without StepRules::ema
+  WeightAverage* average() { return average_.get(); }  // null without StepRules::ema
   // Exchanges the values of the parameters with their averages, for example to evaluate them; the next call restores
   // both to the bit. Until then, step() and saving throw UsageError. Throws UsageError without StepRules::ema.
   // Collective over the world.
   void exchange_averages();
-  void require_weights() const;  // throws UsageError between two calls of exchange_averages()
+  void require_weights() const;                           // throws UsageError between two calls of exchange_averages()
   MasterParameters* masters() { return masters_.get(); }  // null if the optimizer updates the model's own parameters
   double loss_scale() const;
   LossScaler* loss_scaler() { return scaler_.get(); }  // null except in float16

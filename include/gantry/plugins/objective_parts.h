@@ -11,7 +11,7 @@ namespace gantry {
 // Numbers that depend on all samples of a step, for losses that need them before the first microbatch; see
 // prepare_step() (booster/preference_step.h).
 struct StepNumbers {
-  double divergence = 0;       // kto: estimated divergence of the model from the reference, at least 0
+  double divergence = 0;  // kto: estimated divergence of the model from the reference, at least 0
   // If ObjectiveConfig::chosen_weight() is not 0: number of pairs per counted token of the chosen texts. With the
   // labels of prompts all tokens count, otherwise those of completions.
   double pairs_per_token = 0;

@@ -4,8 +4,8 @@
 // the rejected one, as two documents that do not see each other. Its entries are input_ids, labels (aligned; -100
 // except for the completions) and document_ids [samples, tokens], with kChosen and kRejected. For orpo, prompt_labels
 // [samples, tokens] are the labels of the other tokens of the chosen text. For reward, pooled_tokens [samples, 2] are
-// the places of the last tokens of both texts (the model pools the last token up to there that is not its padding token), and
-// margins [samples] are their margins.
+// the places of the last tokens of both texts (the model pools the last token up to there that is not its padding
+// token), and margins [samples] are their margins.
 //
 // kto: a sample has one completion. Its entries are input_ids, labels, desirable [samples] (0 or 1), and kl_input_ids
 // and kl_labels, the prompt with the completion of another sample.

@@ -58,7 +58,7 @@ struct EvaluationMetrics {
   std::optional<double> accuracy = std::nullopt, f1 = std::nullopt, pearson = std::nullopt;
   std::optional<RewardMetrics> rewards = std::nullopt;  // only with preferences
   std::optional<ChoiceScores> choices = std::nullopt;   // results of evaluation.choices
-  std::vector<ContinuedPrompt> samples = {};           // continuations of evaluation.prompts, in order
+  std::vector<ContinuedPrompt> samples = {};            // continuations of evaluation.prompts, in order
 };
 
 // Receives the metrics of a run: a file, a web page, a terminal. Called on rank 0 only, in the order of the steps; an

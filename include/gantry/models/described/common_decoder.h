@@ -20,7 +20,7 @@ struct CommonDefaults {
   std::int64_t positions = 2048;
   double eps = 1e-6;
   double theta = 10000;
-  double rotated = 1;                   // fraction of a head's features that is rotated
+  std::optional<double> rotated;        // see RotaryDefaults::fraction
   std::int64_t original_positions = 0;  // 0: equal to positions
   bool yarn_is_longrope = false;        // see RotaryDefaults::yarn_is_longrope
   bool alpha_changes_theta = false;     // see RotaryDefaults::alpha_changes_theta
@@ -32,6 +32,7 @@ struct CommonDefaults {
   bool paired = false;                     // see RotaryOptions::paired
   nn::PositionRows rows = nn::PositionRows::kOne;
   std::vector<std::int64_t> sections = {};  // mrope_section, see RotaryOptions::sections
+  bool rotary_of_each_kind = false;         // see RotaryDefaults::of_each_kind
   double initializer_range = 0.02;
 };
 // Reads sizes from hidden_size, num_hidden_layers, num_attention_heads, ... for a decoder with serial layers, a gated

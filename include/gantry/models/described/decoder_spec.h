@@ -260,6 +260,7 @@ struct DecoderSpec {
   // Above 0: the head has one output per label, for the last token of each sample before its padding. 0: one per token
   // of the vocabulary, for each token.
   std::int64_t labels = 0;
+  std::optional<std::int64_t> label_padding = {};  // the token of that padding; not set: attention_mask decides
   // Set: there is no head, and the model computes the embedding of each sample, a sentence.
   std::optional<SentencePooling> sentence = {};
   bool tied = false;  // the head's weight is the embedding's
