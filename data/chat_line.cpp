@@ -175,9 +175,9 @@ void read_images(const OrderedJson& line, ChatLine& made) {
 void read_variables(const OrderedJson& line, ChatLine& made) {
   made.variables = OrderedJson::object();
   for (const char* name : {"tools", "documents"}) {
-    made.variables[name] = line.contains(name) ? line[name] : OrderedJson();
-    if (!made.variables[name].is_null() && !made.variables[name].is_array())
-      made.fault = fmt::format("'{}' is not a list", name);
+    if (!line.contains(name) || line[name].is_null()) continue;
+    made.variables[name] = line[name];
+    if (!line[name].is_array()) made.fault = fmt::format("'{}' is not a list", name);
   }
   const OrderedJson stated = line.contains("chat_template_kwargs") ? line["chat_template_kwargs"] : OrderedJson();
   if (stated.is_null()) return;
@@ -185,7 +185,12 @@ void read_variables(const OrderedJson& line, ChatLine& made) {
     made.fault = "'chat_template_kwargs' is not an object";
     return;
   }
-  for (const auto& [name, value] : stated.items()) made.variables[name] = value;
+  for (const auto& [name, value] : stated.items()) {
+    if (name == "messages" || name == "add_generation_prompt")
+      made.fault =
+          fmt::format("'chat_template_kwargs' contains '{}', which Gantry itself passes to the template", name);
+    made.variables[name] = value;
+  }
 }
 
 }  // namespace

@@ -236,7 +236,21 @@ TEST(FolderChat, VariablesOfTheLineReplaceThoseOfTheRun) {
             "13[{'title': 't'}]None<b>");
   EXPECT_EQ(written_line(chat, messages + R"(, "chat_template_kwargs": [1]})").fault,
             "'chat_template_kwargs' is not an object");
+  for (const std::string name : {"messages", "add_generation_prompt"})
+    EXPECT_EQ(written_line(chat, messages + ", \"chat_template_kwargs\": {\"" + name + "\": true}}").fault,
+              "'chat_template_kwargs' contains '" + name + "', which Gantry itself passes to the template");
   EXPECT_EQ(written_line(chat, messages + R"(, "documents": "d"})").fault, "'documents' is not a list");
+}
+
+TEST(FolderChat, ToolsAndDocumentsOfTheRunApplyToLinesWithoutTheirOwn) {
+  const FolderChat chat(
+      {.jinja = "no{{ documents }}", .named = {{"tool_use", "{{ tools }}"}}, .file = "f", .tokens = {}},
+      nlohmann::ordered_json::parse(R"({"tools": [1], "documents": [2]})"));
+  const std::string messages = R"({"messages": [{"role": "assistant", "content": "x"}])";
+  EXPECT_EQ(written_line(chat, messages + "}", "all").chat.text, "[1]");
+  EXPECT_EQ(written_line(chat, messages + R"(, "tools": null})", "all").chat.text, "[1]");
+  EXPECT_EQ(written_line(chat, messages + R"(, "tools": [3]})", "all").chat.text, "[3]");
+  EXPECT_EQ(written_line(chat, messages + R"(, "chat_template_kwargs": {"tools": null}})", "all").chat.text, "no[2]");
 }
 
 TEST(FolderChat, NamedTemplatesAreForToolsAndDocuments) {
