@@ -75,15 +75,17 @@ void tidy_parts(OrderedJson& message) {
   }
 }
 
-std::string shape_fault(const OrderedJson& message, std::size_t index) {
+// Messages of a prompt may be empty, because an answer may be, but an empty answer cannot be trained on.
+std::string shape_fault(const OrderedJson& message, std::size_t index, bool is_prompt) {
   const std::string place = fmt::format("messages[{}]", index);
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) return place + " has no role";
   const bool says_more = calls_tools(message) || message.contains("reasoning_content");
   if (!message.contains("content")) return says_more ? "" : place + " has neither content nor tool calls";
+  if (is_prompt && message["content"] == OrderedJson::array()) return "";
   if (!has_parts(message["content"]))
     return place + " has content that is neither a string nor a list of texts and images";
   const bool is_empty = message["content"] == "" && !says_more;
-  return is_empty && is_assistants(message) ? "the assistant message " + place + " is empty" : "";
+  return is_empty && !is_prompt && is_assistants(message) ? "the assistant message " + place + " is empty" : "";
 }
 
 // Whether the message asks for a loss; nothing if it does not say.
@@ -226,7 +228,7 @@ ChatLine read_chat_line(const OrderedJson& line, const std::string& loss_on) {
       add_reasoning_names(message);
       tidy_parts(message);
     }
-    if (made.fault = shape_fault(message, i); !made.fault.empty()) return made;
+    if (made.fault = shape_fault(message, i, loss_on.empty()); !made.fault.empty()) return made;
     parse_arguments(message);
     made.messages.push_back(std::move(message));
   }

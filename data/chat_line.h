@@ -19,7 +19,8 @@ struct ChatLine {
 // `line`: an object with messages, and maybe tools, documents, chat_template_kwargs and images. A message of the
 // assistant has a loss unless its `weight`, `train`, `loss_mask` or `trainable` is 0 or false. A content is a text or a
 // list of parts: {type: text, text}, or {type: image} with a file as `image`, `path` or `url`. Image parts without a
-// file have those of the list `images`, in order. `loss_on`: see data.loss_on; empty for a prompt, which has no loss.
+// file have those of the list `images`, in order. `loss_on`: see data.loss_on; empty for a prompt, which has no loss
+// and may have empty messages.
 ChatLine read_chat_line(const nlohmann::ordered_json& line, const std::string& loss_on);
 
 // True if a part of a content is an image. `part`: any value.

@@ -278,6 +278,14 @@ TEST(FolderChat, MessagesThatAreNoneAreNamed) {
             "'tools' is not a list");
 }
 
+TEST(FolderChat, MessagesOfPromptsMayBeEmpty) {
+  const FolderChat chat = chat_by("{% for m in messages %}[{{ m.role }}{{ m.content | length }}]{% endfor %}");
+  const auto made = chat.prompt(nlohmann::ordered_json::parse(R"({"messages": [{"role": "user", "content": []},
+      {"role": "assistant", "content": ""}, {"role": "user", "content": "x"}]})"));
+  EXPECT_EQ(made.fault, "");
+  EXPECT_EQ(made.chat.text, "[user0][assistant0][user1]");
+}
+
 TEST(FolderChat, ATemplateThatCantBeReadIsNamedWhenItIsNeeded) {
   const FolderChat chat = chat_by("{% if messages %}");
   try {
