@@ -52,6 +52,19 @@ TEST(Models, SaysThatTheHeadIsNew) {
               HasSubstr("head: LlamaModel is not supported; the body is read into LlamaForCausalLM"));
 }
 
+TEST(Models, NamesTheHeadForLabels) {
+  const auto head_of = [](const std::string& type, const std::string& architecture, const std::string& keys) {
+    return models_of(fmt::format(R"({{"model_type": "{}", "architectures": ["{}"], {}}})", type, architecture, keys))
+        .out;
+  };
+  EXPECT_THAT(head_of("llama", "LlamaForSequenceClassification", kSmall),
+              HasSubstr("head: LlamaForSequenceClassification\n"));
+  EXPECT_THAT(head_of("gpt2", "GPT2ForSequenceClassification", R"("n_layer": 2, "n_head": 2, "n_embd": 16)"),
+              HasSubstr("head: GPT2ForSequenceClassification\n"));
+  EXPECT_THAT(head_of("t5", "T5ForSequenceClassification", R"("num_layers": 2)"),
+              HasSubstr("head: T5ForSequenceClassification is not supported; the body is read into "));
+}
+
 TEST(Models, NamesThePartsThatAreNotLoaded) {
   const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/families/mistral3";
   const Outcome run = run_program(gantry_program() + " models " + folder);
