@@ -87,6 +87,22 @@ TEST(Models, AcceptsADirectoryWithoutWeights) {
   EXPECT_THAT(run.out, HasSubstr("weights: none in this directory"));
 }
 
+TEST(Models, RefusesAnIndexThatDiffersFromItsFiles) {
+  const ScratchFolder scratch;
+  const std::string golden = GANTRY_SOURCE_DIR "/tests/golden/llama/";
+  std::filesystem::copy(golden + "config.json", scratch / "config.json");
+  std::filesystem::copy(golden + "model.safetensors", scratch / "model-00001-of-00001.safetensors");
+  const auto run_with = [&](const std::string& tensor) {
+    const Json index = {{"weight_map", {{tensor, "model-00001-of-00001.safetensors"}}}};
+    scratch.write("model.safetensors.index.json", index.dump());
+    return run_program(gantry_program() + " models " + scratch.path());
+  };
+  EXPECT_EQ(run_with("model.norm.weight").exit_code, 0);
+  const Outcome refused = run_with("model.none.weight");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.out, HasSubstr("the file has no tensor 'model.none.weight', which the index lists"));
+}
+
 TEST(Models, RefusesByNameWithExit3) {
   const Outcome quantised = models_of(fmt::format(
       R"({{"model_type": "llama", "quantization_config": {{"quant_method": "gptq", "bits": 4}}, {}}})", kSmall));
