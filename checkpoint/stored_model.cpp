@@ -23,14 +23,6 @@ std::string without(const std::string& name, const std::string& ending) {
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : "";
 }
 
-// Throws if a file lacks a tensor that the index lists for it.
-void check_index(const ModelFiles& found, const std::string& path, const SafetensorsFile& opened) {
-  for (const auto& [name, file] : found.file_of_name)
-    if (path.ends_with("/" + file) && !opened.contains(name))
-      throw InputError(
-          {path, "the file has no tensor '" + name + "', which the index lists", "", "download both again"});
-}
-
 }  // namespace
 
 void check_stored_shape(const TensorPlace& place, const std::string& name, const Shape& expected) {
@@ -50,7 +42,7 @@ StoredModel::StoredModel(const std::string& directory, const models::ModelFamily
   const ModelFiles found = find_model_files(directory);
   for (const auto& path : found.paths) {
     files_.push_back(std::make_unique<SafetensorsFile>(path));
-    check_index(found, path, *files_.back());
+    check_index(found, path, [&](const std::string& name) { return files_.back()->contains(name); });
     for (const auto& name : files_.back()->names()) add({files_.back().get(), name}, path);
   }
   find_encoded(keys);

@@ -1,5 +1,6 @@
 #include "gantry/cli/model_folder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 
@@ -36,7 +37,15 @@ bool embeds_sentences(const models::FamilyReader& family, const json& keys) {
   return models::deciding_keys_of(keys, family.model_type, family.read).contains("sentence_pooling");
 }
 
+// True if the model is a decoder with one output per label, which every decoder family without a tower has.
+bool is_classifier(const models::FamilyReader& family, const json& keys) {
+  return models::has_labels(keys) && std::ranges::any_of(models::decoder_families(), [&](const auto& decoder) {
+           return decoder.model_type == family.model_type;
+         });
+}
+
 std::string built_head(const models::FamilyReader& family, const json& keys, bool is_without_head) {
+  if (is_classifier(family, keys)) return models::architecture_key(keys);
   const std::string masked = "ForMaskedLM";
   if (!family.architecture.ends_with(masked))
     return is_without_head ? models::architecture_without_head(family.architecture) : family.architecture;

@@ -119,9 +119,15 @@ FolderChat::FolderChat(ChatSource source, const OrderedJson& kwargs, std::time_t
   for (const auto& [name, jinja] : source_.named) add(name, jinja);
 }
 
+bool FolderChat::passes(const ChatLine& line, const std::string& variable) const {
+  if (line.variables.contains(variable)) return !line.variables[variable].is_null();
+  return std::ranges::any_of(kwargs_,
+                             [&](const auto& each) { return each.first == variable && !each.second.is_none(); });
+}
+
 const JinjaTemplate& FolderChat::template_for(const ChatLine& line) const {
-  auto found = line.has_tools() ? templates_.find("tool_use") : templates_.end();
-  if (found == templates_.end() && line.has_documents()) found = templates_.find("rag");
+  auto found = passes(line, "tools") ? templates_.find("tool_use") : templates_.end();
+  if (found == templates_.end() && passes(line, "documents")) found = templates_.find("rag");
   if (found == templates_.end()) found = templates_.find("");
   if (const auto* fault = std::get_if<std::string>(&found->second))
     throw InputError({source_.file, "the chat template cannot be read: " + *fault, "a Jinja template",

@@ -36,7 +36,7 @@ class FolderChat {
 
   const std::string& file() const { return source_.file; }
 
-  // `line`, `loss_on`: see read_chat_line(). A line with tools is rendered by the template tool_use, and one with
+  // `line`, `loss_on`: see read_chat_line(). A chat with tools is rendered by the template tool_use, and one with
   // documents by rag, if the folder has them. The parts with a loss are those of {% generation %} blocks, or those of
   // SaidFinder; none are looked for if loss_on is "all". InputError for a template that cannot be parsed.
   ChatResult write(const nlohmann::ordered_json& line, const std::string& loss_on) const;
@@ -46,6 +46,8 @@ class FolderChat {
  private:
   using Parsed = std::variant<JinjaTemplate, std::string>;  // or the reason why it cannot be read
 
+  // Whether the template receives this variable with a value other than null.
+  bool passes(const ChatLine& line, const std::string& variable) const;
   const JinjaTemplate& template_for(const ChatLine& line) const;
   jinja::Variables variables_of(const ChatLine& line) const;
 

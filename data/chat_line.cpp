@@ -75,15 +75,17 @@ void tidy_parts(OrderedJson& message) {
   }
 }
 
-std::string shape_fault(const OrderedJson& message, std::size_t index) {
+// Messages of a prompt may be empty, because an answer may be, but an empty answer cannot be trained on.
+std::string shape_fault(const OrderedJson& message, std::size_t index, bool is_prompt) {
   const std::string place = fmt::format("messages[{}]", index);
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) return place + " has no role";
   const bool says_more = calls_tools(message) || message.contains("reasoning_content");
   if (!message.contains("content")) return says_more ? "" : place + " has neither content nor tool calls";
+  if (is_prompt && message["content"] == OrderedJson::array()) return "";
   if (!has_parts(message["content"]))
     return place + " has content that is neither a string nor a list of texts and images";
   const bool is_empty = message["content"] == "" && !says_more;
-  return is_empty && is_assistants(message) ? "the assistant message " + place + " is empty" : "";
+  return is_empty && !is_prompt && is_assistants(message) ? "the assistant message " + place + " is empty" : "";
 }
 
 // Whether the message asks for a loss; nothing if it does not say.
@@ -175,9 +177,9 @@ void read_images(const OrderedJson& line, ChatLine& made) {
 void read_variables(const OrderedJson& line, ChatLine& made) {
   made.variables = OrderedJson::object();
   for (const char* name : {"tools", "documents"}) {
-    made.variables[name] = line.contains(name) ? line[name] : OrderedJson();
-    if (!made.variables[name].is_null() && !made.variables[name].is_array())
-      made.fault = fmt::format("'{}' is not a list", name);
+    if (!line.contains(name) || line[name].is_null()) continue;
+    made.variables[name] = line[name];
+    if (!line[name].is_array()) made.fault = fmt::format("'{}' is not a list", name);
   }
   const OrderedJson stated = line.contains("chat_template_kwargs") ? line["chat_template_kwargs"] : OrderedJson();
   if (stated.is_null()) return;
@@ -185,7 +187,12 @@ void read_variables(const OrderedJson& line, ChatLine& made) {
     made.fault = "'chat_template_kwargs' is not an object";
     return;
   }
-  for (const auto& [name, value] : stated.items()) made.variables[name] = value;
+  for (const auto& [name, value] : stated.items()) {
+    if (name == "messages" || name == "add_generation_prompt")
+      made.fault =
+          fmt::format("'chat_template_kwargs' contains '{}', which Gantry itself passes to the template", name);
+    made.variables[name] = value;
+  }
 }
 
 }  // namespace
@@ -221,7 +228,7 @@ ChatLine read_chat_line(const OrderedJson& line, const std::string& loss_on) {
       add_reasoning_names(message);
       tidy_parts(message);
     }
-    if (made.fault = shape_fault(message, i); !made.fault.empty()) return made;
+    if (made.fault = shape_fault(message, i, loss_on.empty()); !made.fault.empty()) return made;
     parse_arguments(message);
     made.messages.push_back(std::move(message));
   }

@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Raise it with each change of the tokens or ranges that some text gets.
-constexpr int kEncodingVersion = 2;
+constexpr int kEncodingVersion = 3;
 constexpr std::uint64_t kLeastCachedBytes = 1 << 20;  // encoding less text takes no time
 constexpr double kStalledSeconds = 60;                // without progress of another process that encodes
 constexpr auto kLockPause = std::chrono::milliseconds(50);

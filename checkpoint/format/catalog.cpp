@@ -35,7 +35,7 @@ void place_slice(const ManifestTensor& tensor, const ManifestSlice& slice, std::
 
 TensorCatalog TensorCatalog::open(const std::string& path, const std::function<void(const std::string&)>& passed_over) {
   TensorCatalog catalog;
-  std::vector<std::string> files;
+  ModelFiles files;
   catalog.path_ = catalog.folder_ = path;
   switch (stored_form(path)) {
     case StoredForm::kParallelized:
@@ -51,15 +51,17 @@ TensorCatalog TensorCatalog::open(const std::string& path, const std::function<v
     }
     case StoredForm::kFile:
       catalog.folder_ = fs::absolute(path).parent_path().string();
-      files = {path};
+      files.paths = {path};
       break;
     case StoredForm::kHuggingFace:
-      files = find_model_files(path).paths;
+      files = find_model_files(path);
       break;
   }
-  for (const auto& file : files) {
+  for (const auto& file : files.paths) {
     const std::string name = fs::path(file).filename();
-    for (const auto& [tensor, stored] : catalog.file(name).header().tensors)
+    const auto& found = catalog.file(name).header().tensors;
+    check_index(files, file, [&](const std::string& tensor) { return found.contains(tensor); });
+    for (const auto& [tensor, stored] : found)
       catalog.tensors_[tensor] = {"", tensor, stored.type, stored.shape, {{name, {}}}};
   }
   return catalog;

@@ -35,10 +35,10 @@ bool is_companion(const std::string& name) {
          std::find(kWritten.begin(), kWritten.end(), name) == kWritten.end();
 }
 
-// True for "chat_templates", and for modules of a sentence-transformers model such as "1_Pooling".
+// True for "additional_chat_templates", and for modules of a sentence-transformers model such as "1_Pooling".
 bool is_companion_folder(const std::string& name) {
   const std::size_t digits = name.find_first_not_of("0123456789");
-  return name == "chat_templates" || (digits != 0 && digits != std::string::npos && name[digits] == '_');
+  return name == "additional_chat_templates" || (digits != 0 && digits != std::string::npos && name[digits] == '_');
 }
 
 struct Found {

@@ -17,16 +17,16 @@ inline constexpr const char* kCompanionFolder = "model_files";                //
 inline constexpr std::uint64_t kMostCompanionBytes = std::uint64_t{1} << 28;  // total of a directory
 
 struct CompanionFiles {
-  std::map<std::string, std::string> contents;  // by path in the directory, for example chat_templates/tools.jinja
+  std::map<std::string, std::string> contents;  // by path in the directory, such as 1_Pooling/config.json
   std::vector<std::string> left_out;            // a line for each file that cannot be read or is too large
 
   std::uint64_t bytes() const;
 };
 
 // Reads the files. Weights, their indexes, config.json, adapter_config.json and hidden files are not
-// included. The subdirectories that are read are chat_templates and the modules of sentence-transformers
-// ("1_Pooling"). If all files together exceed `most_bytes`, the largest ones are left out first. A directory
-// that does not exist, or "", has no files.
+// included. The subdirectories that are read are additional_chat_templates and the modules of
+// sentence-transformers ("1_Pooling"). If all files together exceed `most_bytes`, the largest ones are left out first.
+// A directory that does not exist, or "", has no files.
 CompanionFiles read_companion_files(const std::string& directory, std::uint64_t most_bytes = kMostCompanionBytes);
 
 // Writes the files below `directory`, which must exist, synced. Returns the entries of a manifest, by path. Throws

@@ -122,8 +122,8 @@ void read_files(const json& files, Manifest& manifest) {
     manifest.files.emplace(safe_file_name(name), file_from_json(name, value));
 }
 
-// The names of companions are paths: "tokenizer.json", "chat_templates/tools.jinja". Older manifests have
-// none.
+// The names of companions are paths: "tokenizer.json", "additional_chat_templates/rag.jinja". Older
+// manifests have none.
 void read_companions(const json& all, Manifest& manifest) {
   if (!all.contains("companions")) return;
   for (const auto& [path, value] : object_in(all, "companions").items()) {

@@ -112,4 +112,12 @@ ModelFiles find_model_files(const std::string& directory) {
                       : "its " + pickle + " has another form; convert it to safetensors"});
 }
 
+void check_index(const ModelFiles& files, const std::string& path,
+                 const std::function<bool(const std::string& name)>& contains) {
+  for (const auto& [name, file] : files.file_of_name)
+    if (path.ends_with("/" + file) && !contains(name))
+      throw InputError(
+          {path, "the file has no tensor '" + name + "', which the index lists", "", "download both again"});
+}
+
 }  // namespace gantry

@@ -2,6 +2,7 @@
 // or as torch.save writes them. Without LibTorch.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -43,5 +44,10 @@ std::string find_pickle(const std::string& directory);
 // Prefers safetensors. Throws InputError if the directory has no weights, if the index is malformed or lists
 // files outside of the directory, or if shards are missing; the error lists all missing ones.
 ModelFiles find_model_files(const std::string& directory);
+
+// Throws InputError if the file at `path`, one of `files`, lacks a tensor that the index lists for it. `contains`:
+// whether the file has a tensor of this name.
+void check_index(const ModelFiles& files, const std::string& path,
+                 const std::function<bool(const std::string& name)>& contains);
 
 }  // namespace gantry

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <fmt/format.h>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -119,7 +120,8 @@ class Conversation {
     if (succeeds(read)) attached_.push_back(file);
   }
 
-  // Prints the answer on the main rank as it grows. A message whose images cannot be read is left out.
+  // Prints the answer on the main rank as it grows. A message whose images cannot be read, or that leaves no positions
+  // for an answer, is left out.
   void answer(const std::string& line) {
     add("user", line);
     GenerationOptions options = talk_.options;
@@ -127,8 +129,9 @@ class Conversation {
     const auto encode = [&] { prompt = encoded(options.images); };
     const bool is_read = !talk_.images || succeeds(encode);
     attached_.clear();
-    if (!is_read) return chat_["messages"].erase(chat_["messages"].size() - 1);
-    if (prompt.empty()) encode();
+    if (is_read && prompt.empty()) encode();
+    if (!is_read || !succeeds([&] { require_positions(prompt); }))
+      return chat_["messages"].erase(chat_["messages"].size() - 1);
     add("assistant", generated(prompt, std::move(options)));
   }
 
@@ -143,6 +146,16 @@ class Conversation {
         std::fputs(("error: " + fault + "\n").c_str(), stderr);
       }
     return broadcast_text(plugin_.mesh().world_group(), fault, 0).empty();
+  }
+
+  void require_positions(const TokenIds& prompt) const {
+    const auto length = static_cast<std::int64_t>(prompt.size());
+    const std::int64_t answer = talk_.options.max_new_tokens.value_or(1), most = talk_.positions - answer;
+    if (most <= 0 || length <= most) return;  // most <= 0: no chat fits, which generate() reports
+    throw InputError(
+        {"the chat", fmt::format("the chat with this message has {} tokens", length),
+         fmt::format("at most {}, so that the answer fits into the model's {} positions", most, talk_.positions),
+         "write a shorter message, or enter /reset"});
   }
 
   // With images, all contents are lists of parts, because some templates write no others.

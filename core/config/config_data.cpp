@@ -73,6 +73,19 @@ void read_images(ConfigSection& section, ImageConfig& pictures) {
   section.number("flip", pictures.flip, 0, 1);
 }
 
+void read_template_kwargs(ConfigFaults& faults, ConfigSection& section, DataConfig& data) {
+  constexpr const char* kExpected = "variables such as {enable_thinking: false}";
+  const YAML::Node kwargs = section.node("template_kwargs");
+  if (!kwargs.IsDefined()) return;
+  if (!kwargs.IsMap()) return section.fault("template_kwargs", "the value is not a mapping", kExpected);
+  for (const char* name : {"messages", "add_generation_prompt"})
+    if (kwargs[name].IsDefined())
+      section.fault("template_kwargs",
+                    fmt::format("the value contains '{}', which Gantry itself passes to the template", name), kExpected,
+                    fmt::format("remove data.template_kwargs.{}", name));
+  if (kwargs.size() > 0) data.template_kwargs = yaml_to_json(kwargs, "data.template_kwargs", faults).dump();
+}
+
 }  // namespace
 
 void read_prompts(ConfigFaults& faults, ConfigSection& section, std::vector<EvaluationPrompt>& prompts) {
@@ -101,11 +114,7 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   read_sources(faults, section, data);
   section.text("tokenizer", data.tokenizer);
   section.text("chat_template", data.chat_template, chat_template_names());
-  const YAML::Node kwargs = section.node("template_kwargs");
-  if (kwargs.IsDefined() && !kwargs.IsMap())
-    section.fault("template_kwargs", "the value is not a mapping", "variables such as {enable_thinking: false}");
-  else if (kwargs.IsDefined() && kwargs.size() > 0)
-    data.template_kwargs = yaml_to_json(kwargs, "data.template_kwargs", faults).dump();
+  read_template_kwargs(faults, section, data);
   section.text("objective", data.objective, {"causal", "mlm", "labels"});
   section.number("mlm_probability", data.mlm_probability, 0, 1);
   section.text("bos", data.bos, {"auto", "always", "never"});

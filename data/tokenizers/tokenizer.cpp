@@ -45,7 +45,8 @@ constexpr const char* kKnown =
     "vocab.txt";
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path, bool is_folder) {
-  return std::make_unique<TokenizerPipeline>(read_json_file(path, kMostTokenizerBytes), path, is_folder);
+  const auto file = add_directory_tokens(read_json_file(path, kMostTokenizerBytes), path.parent_path());
+  return std::make_unique<TokenizerPipeline>(file, path, is_folder);
 }
 
 std::unique_ptr<Tokenizer> load_converted(const ConvertedTokenizer& made, bool is_folder) {

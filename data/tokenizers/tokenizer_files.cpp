@@ -37,6 +37,9 @@ std::vector<std::string> lines_of(const fs::path& path) {
   return lines;
 }
 
+constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token"};
+
 // tokenizer_config.json of a directory and the class that it names.
 struct Settings {
   explicit Settings(const fs::path& folder)
@@ -46,11 +49,41 @@ struct Settings {
     if (found) name = found->text();
     if (name.ends_with("TokenizerFast")) name.resize(name.size() - 4);
     if (name.ends_with("Tokenizer")) name.resize(name.size() - 9);
+    if (!has_decoder()) read_tokens_map(folder / "special_tokens_map.json");
   }
+  // True if added_tokens_decoder lists the added tokens. transformers then reads neither special_tokens_map.json nor
+  // added_tokens.json.
+  bool has_decoder() const { return view().find("added_tokens_decoder").has_value(); }
   JsonView view() const { return {config, path.string()}; }
   std::string token(const char* key, const std::string& otherwise) const {
     const auto found = view().find(key);
     return found ? token_content(*found) : otherwise;
+  }
+  // The entries of extra_special_tokens or, in older files, of additional_special_tokens: texts, and objects with a
+  // content.
+  std::vector<JsonView> extra_tokens() const {
+    std::vector<JsonView> tokens;
+    for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
+      const auto listed = view().find(key);
+      if (!tokens.empty() || !listed || !listed->json().is_structured()) continue;
+      for (const json& token : listed->json()) {
+        const bool has_content = token.is_object() && token.contains("content") && token["content"].is_string();
+        if (token.is_string() || has_content) tokens.emplace_back(token, listed->place());
+      }
+    }
+    return tokens;
+  }
+  bool is_special(const std::string& content) const {
+    const auto is_same = [&](const JsonView& token) { return token_content(token) == content; };
+    const auto is_named = [&](const char* key) { return token(key, "") == content; };
+    return std::ranges::any_of(kNamedTokens, is_named) || std::ranges::any_of(extra_tokens(), is_same);
+  }
+
+  void read_tokens_map(const fs::path& file) {
+    if (!path_exists(file)) return;
+    const json map = read_json_file(file, kMostTokenizerBytes);
+    for (const auto& [key, value] : JsonView(map, file.string()).object().items())
+      if (!value.is_null() && (key.ends_with("_token") || key.ends_with("_special_tokens"))) config[key] = value;
   }
 
   fs::path path;
@@ -65,17 +98,33 @@ struct NamedSpecial {
   std::optional<std::int64_t> SpecialTokenIds::*role = nullptr;
 };
 
+// An entry of added_tokens for a special token. `token`: its text, or an object with its content and settings.
+json special_entry(const JsonView& token, const json& id) {
+  json entry = {{"id", id}, {"content", token_content(token)}, {"special", true}, {"normalized", false}};
+  if (token.json().is_object())
+    for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"}) entry[flag] = token.flag_or(flag, false);
+  return entry;
+}
+
+bool has_content(const json& added, const std::string& content) {
+  return std::ranges::any_of(added, [&](const json& token) {
+    return token.is_object() && token.contains("content") && token["content"] == content;
+  });
+}
+
 // Added tokens for those that the vocabulary has.
 void add_specials(const std::vector<NamedSpecial>& specials, const Settings& settings, const json& ids,
                   ConvertedTokenizer& made) {
   json& added = made.file["added_tokens"];
   for (const auto& [key, otherwise, role] : specials) {
-    const std::string content = settings.token(key, otherwise);
+    const auto stated = settings.view().find(key);
+    const json usual = otherwise;
+    const JsonView token = stated.value_or(JsonView(usual, key));
+    const std::string& content = token_content(token);
     const auto id = ids.find(content);
     if (content.empty() || id == ids.end()) continue;
     if (role) made.special.*role = id->get<std::int64_t>();
-    if (std::ranges::none_of(added, [&](const json& token) { return token["content"] == content; }))
-      added.push_back({{"id", *id}, {"content", content}, {"special", true}, {"normalized", false}});
+    if (!has_content(added, content)) added.push_back(special_entry(token, *id));
   }
 }
 
@@ -188,12 +237,80 @@ json read_merges_txt(const fs::path& path) {
   return merges;
 }
 
-void add_added_json(const fs::path& path, json& added) {
-  if (!path_exists(path)) return;
-  const json file = read_json_file(path, kMostTokenizerBytes);
-  for (const auto& entry : JsonView(file, path.string()).object().items())
-    if (std::ranges::none_of(added, [&](const json& token) { return token["content"] == entry.key(); }))
-      added.push_back({{"id", entry.value()}, {"content", entry.key()}, {"special", true}, {"normalized", false}});
+// Ids by token.
+json read_added_json(const fs::path& folder, std::size_t vocabulary) {
+  const fs::path path = folder / "added_tokens.json";
+  if (!path_exists(path)) return json::object();
+  json file = read_json_file(path, kMostTokenizerBytes);
+  const std::int64_t limit = token_id_limit(vocabulary + JsonView(file, path.string()).object().size());
+  for (const auto& [token, id] : file.items()) JsonView(id, fmt::format("{}: '{}'", path.string(), token)).count(limit);
+  return file;
+}
+
+// Calls `take` for each token of added_tokens_decoder. read_added_decoder() reports keys that are not ids.
+template <class Take>
+void visit_decoder(const Settings& settings, const Take& take) {
+  const auto decoder = settings.view().find("added_tokens_decoder");
+  if (!decoder) return;
+  for (const auto& [key, value] : decoder->object().items()) {
+    const bool is_number = !key.empty() && key.size() < 9 && key.find_first_not_of("0123456789") == std::string::npos;
+    if (is_number) take(JsonView(value, decoder->place() + "." + key).at("content").text(), std::stoll(key));
+  }
+}
+
+// The vocabulary with the added tokens. A token of the vocabulary keeps its id.
+json with_added(json ids, const Settings& settings, const json& added) {
+  for (const auto& [token, id] : added.items()) ids.emplace(token, id);
+  visit_decoder(settings, [&](const std::string& token, std::int64_t id) { ids.emplace(token, id); });
+  return ids;
+}
+
+json added_entry(const std::string& content, const json& id, const Settings& settings) {
+  const bool is_special = settings.is_special(content);
+  return {{"id", id}, {"content", content}, {"special", is_special}, {"normalized", !is_special}};
+}
+
+void put_added_json(const json& tokens, const Settings& settings, json& added) {
+  for (const auto& [content, id] : tokens.items())
+    if (!has_content(added, content)) added.push_back(added_entry(content, id, settings));
+}
+
+// Nothing if the model of a tokenizer.json has no such token.
+std::optional<std::int64_t> model_id(const json& vocabulary, const std::string& token) {
+  if (vocabulary.is_object() && vocabulary.contains(token) && vocabulary[token].is_number_integer())
+    return vocabulary[token].get<std::int64_t>();
+  if (!vocabulary.is_array()) return {};
+  const auto found = std::ranges::find_if(
+      vocabulary, [&](const json& piece) { return piece.is_array() && !piece.empty() && piece[0] == token; });
+  return found == vocabulary.end() ? std::nullopt : std::optional<std::int64_t>(found - vocabulary.begin());
+}
+
+std::int64_t next_id(const json& vocabulary, const json& added, const Settings& settings) {
+  const std::int64_t limit = token_id_limit(vocabulary.size() + added.size());
+  auto next = static_cast<std::int64_t>(vocabulary.size());
+  const auto take = [&](const json& id) {
+    if (is_count(id, limit)) next = std::max(next, id.get<std::int64_t>() + 1);
+  };
+  if (vocabulary.is_object())
+    for (const json& id : vocabulary) take(id);
+  for (const json& token : added)
+    if (token.is_object() && token.contains("id")) take(token["id"]);
+  visit_decoder(settings, [&](const std::string&, std::int64_t id) { take(id); });
+  return next;
+}
+
+// The added tokens and special tokens of the files next to a tokenizer.json, in the order of transformers.
+std::vector<json> directory_tokens(const Settings& settings, const fs::path& folder, std::size_t vocabulary) {
+  std::vector<json> tokens;
+  if (!settings.has_decoder()) {
+    const json added = read_added_json(folder, vocabulary);
+    for (const auto& [content, id] : added.items()) tokens.push_back(added_entry(content, id, settings));
+    std::ranges::stable_sort(tokens, {}, [](const json& token) { return token["id"].get<std::int64_t>(); });
+  }
+  for (const char* key : kNamedTokens)
+    if (const auto token = settings.view().find(key)) tokens.push_back(special_entry(*token, nullptr));
+  for (const JsonView& token : settings.extra_tokens()) tokens.push_back(special_entry(token, nullptr));
+  return tokens;
 }
 
 }  // namespace
@@ -213,15 +330,16 @@ ConvertedTokenizer convert_vocab_json(const fs::path& folder) {
                 "save the tokenizer with transformers, which writes a tokenizer.json");
   const json ids = read_json_file(folder / "vocab.json", kMostTokenizerBytes);
   JsonView(ids, (folder / "vocab.json").string()).object();
+  const json added = read_added_json(folder, ids.size());
   const bool add_prefix_space = settings.view().flag_or("add_prefix_space", false);
   ConvertedTokenizer made{.file = {{"added_tokens", json::array()},
                                    {"pre_tokenizer", byte_level(add_prefix_space, true)},
                                    {"decoder", {{"type", "ByteLevel"}}},
                                    {"model", {{"type", "BPE"}, {"merges", read_merges_txt(folder / "merges.txt")}}}},
                           .path = folder / "vocab.json"};
-  found->second(settings, ids, made);
+  found->second(settings, with_added(ids, settings, added), made);
   made.file["model"]["vocab"] = ids;
-  add_added_json(folder / "added_tokens.json", made.file["added_tokens"]);
+  put_added_json(added, settings, made.file["added_tokens"]);
   return made;
 }
 
@@ -237,6 +355,7 @@ ConvertedTokenizer convert_vocab_txt(const fs::path& path) {
   json ids = json::object();
   const auto lines = lines_of(path);
   for (std::size_t i = 0; i < lines.size(); ++i) ids[lines[i]] = i;
+  const json added = read_added_json(path.parent_path(), ids.size()), known = with_added(ids, settings, added);
   const bool lower_case = settings.view().flag_or("do_lower_case", true);
   ConvertedTokenizer made{
       .file = {{"added_tokens", json::array()},
@@ -254,11 +373,38 @@ ConvertedTokenizer convert_vocab_txt(const fs::path& path) {
                 {"pad_token", "[PAD]", &Role::padding},
                 {"unk_token", "[UNK]", &Role::unknown},
                 {"mask_token", "[MASK]"}},
-               settings, ids, made);
+               settings, known, made);
   made.file["post_processor"] = class_and_separator("BertProcessing", settings.token("cls_token", "[CLS]"),
-                                                    settings.token("sep_token", "[SEP]"), ids);
+                                                    settings.token("sep_token", "[SEP]"), known);
   made.file["model"]["vocab"] = std::move(ids);
+  put_added_json(added, settings, made.file["added_tokens"]);
   return made;
+}
+
+json add_directory_tokens(json file, const fs::path& folder) {
+  const bool has_model = file.is_object() && file.contains("model") && file["model"].is_object();
+  if (!has_model || !file["model"].contains("vocab")) return file;
+  const json& vocabulary = file["model"]["vocab"];
+  json added = file.value("added_tokens", json());
+  if (added.is_null()) added = json::array();
+  if (!vocabulary.is_structured() || !added.is_array()) return file;
+  const Settings settings(folder);
+  json known = json::object();
+  visit_decoder(settings, [&](const std::string& token, std::int64_t id) { known.emplace(token, id); });
+  std::optional<std::int64_t> next;
+  for (json& token : directory_tokens(settings, folder, vocabulary.size())) {
+    const std::string content = token["content"];
+    if (content.empty() || known.contains(content) || has_content(added, content)) continue;
+    auto id = model_id(vocabulary, content);
+    if (!id) {
+      if (!next) next = next_id(vocabulary, added, settings);
+      id = (*next)++;
+    }
+    token["id"] = *id;
+    added.push_back(std::move(token));
+  }
+  file["added_tokens"] = std::move(added);
+  return file;
 }
 
 }  // namespace gantry

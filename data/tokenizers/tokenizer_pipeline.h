@@ -27,8 +27,8 @@ class TokenizerPipeline final : public Tokenizer {
  public:
   // `file`: a parsed tokenizer.json. `path`: its path, for messages, and to find the special and added tokens of
   // tokenizer_config.json and special_tokens_map.json in the same directory. `special`: those that these files lack.
-  // `is_folder`: add_bos_token and add_eos_token of tokenizer_config.json replace the post-processor, as in
-  // transformers. Throws InputError for a damaged file, and for an unsupported part, which it names.
+  // `is_folder`: add_bos_token and add_eos_token of tokenizer_config.json replace the post-processor. Throws InputError
+  // for a damaged file, and for an unsupported part, which it names.
   TokenizerPipeline(const nlohmann::json& file, const std::filesystem::path& path, bool is_folder,
                     const SpecialTokenIds& special = {});
   ~TokenizerPipeline() override;

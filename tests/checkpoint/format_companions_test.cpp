@@ -38,15 +38,17 @@ TEST(Companions, AreAllFilesButWeightsAndThoseThatAnExportWrites) {
   for (const char* name :
        {"m/config.json", "m/model.safetensors", "m/model.safetensors.index.json", "m/pytorch_model.bin",
         "m/pytorch_model.bin.index.json", "m/.gitattributes", "m/onnx/model.json", "m/adapter_config.json",
-        "m/tokenizer.json", "m/merges.txt", "m/LICENSE", "m/modeling_custom.py", "m/chat_templates/tools.jinja",
-        "m/1_Pooling/config.json", "m/2_Dense/model.safetensors", "m/tiktoken.model", "m/qwen.tiktoken"})
+        "m/tokenizer.json", "m/merges.txt", "m/LICENSE", "m/modeling_custom.py",
+        "m/additional_chat_templates/tool_use.jinja", "m/1_Pooling/config.json", "m/2_Dense/model.safetensors",
+        "m/tiktoken.model", "m/qwen.tiktoken"})
     write_at(scratch, name, std::string("content of ") + name);
   fs::create_symlink(scratch / "m/LICENSE", scratch / "m/README.md");  // the cache of the hub has links
   const CompanionFiles files = read_companion_files(scratch / "m");
   EXPECT_THAT(names_of(files),
-              ElementsAre("1_Pooling/config.json", "LICENSE", "README.md", "chat_templates/tools.jinja", "merges.txt",
-                          "modeling_custom.py", "qwen.tiktoken", "tiktoken.model", "tokenizer.json"));
-  EXPECT_EQ(files.contents.at("chat_templates/tools.jinja"), "content of m/chat_templates/tools.jinja");
+              ElementsAre("1_Pooling/config.json", "LICENSE", "README.md", "additional_chat_templates/tool_use.jinja",
+                          "merges.txt", "modeling_custom.py", "qwen.tiktoken", "tiktoken.model", "tokenizer.json"));
+  EXPECT_EQ(files.contents.at("additional_chat_templates/tool_use.jinja"),
+            "content of m/additional_chat_templates/tool_use.jinja");
   EXPECT_THAT(files.left_out, ElementsAre());
   EXPECT_THAT(names_of(read_companion_files(scratch / "missing")), ElementsAre());
   EXPECT_THAT(names_of(read_companion_files("")), ElementsAre());
@@ -69,10 +71,10 @@ TEST(Companions, ACheckpointHasHashesOfItsCopies) {
   folder.begin(1, 1000);
   for (int rank = 0; rank < kTinyRanks; ++rank)
     write_part(folder.partial(1), write_tiny_rank(folder.partial(1), rank, 0, files), files);
-  const CompanionFiles companions{{{"tokenizer.json", "{}"}, {"chat_templates/a.jinja", "text"}, {"empty.txt", ""}},
-                                  {}};
+  const CompanionFiles companions{
+      {{"tokenizer.json", "{}"}, {"additional_chat_templates/a.jinja", "text"}, {"empty.txt", ""}}, {}};
   const std::string step = folder.commit({.step = 1, .policy = "gpt2"}, kTinyRanks, {}, companions);
-  EXPECT_EQ(read_file(step + "/model_files/chat_templates/a.jinja"), "text");
+  EXPECT_EQ(read_file(step + "/model_files/additional_chat_templates/a.jinja"), "text");
   const Manifest manifest = read_manifest(step);
   EXPECT_EQ(manifest.companions.size(), 3u);
   EXPECT_EQ(companion_directory(step, manifest), step + "/model_files");
@@ -106,11 +108,12 @@ TEST(Companions, AManifestWithAPathOutsideIsRefused) {
 TEST(Companions, ADirectoryOfTheSameNameIsReplacedByAnExport) {
   const ScratchFolder scratch;
   FaultyFiles files;
-  write_at(scratch, "m/chat_templates/old.jinja", "old");
+  write_at(scratch, "m/additional_chat_templates/old.jinja", "old");
   StagedFiles staged(scratch / "m", files);
-  write_companion_files(StagedFiles::folder(scratch / "m"), {{{"chat_templates/new.jinja", "new"}}, {}}, files);
+  write_companion_files(StagedFiles::folder(scratch / "m"), {{{"additional_chat_templates/new.jinja", "new"}}, {}},
+                        files);
   staged.place();
-  EXPECT_THAT(names_of(read_companion_files(scratch / "m")), ElementsAre("chat_templates/new.jinja"));
+  EXPECT_THAT(names_of(read_companion_files(scratch / "m")), ElementsAre("additional_chat_templates/new.jinja"));
 }
 
 json completed(const char* text) {

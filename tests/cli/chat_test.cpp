@@ -117,5 +117,27 @@ TEST_F(Chats, ReadEachLineAndRememberTheOnesBefore) {
   EXPECT_EQ(talk("", "--set parallel.pipeline=2"), "");
 }
 
+TEST_F(Chats, ContinueAfterAMessageThatIsTooLong) {
+  std::string words;
+  for (int i = 0; i < 64; ++i) words += "fox ";
+  const Outcome run = run_program(
+      fmt::format("printf '{}\\nthe fox\\n' | {} chat --model {} --max-new-tokens 5 --set comm.threads_per_rank=1 "
+                  "--set parallel.tensor=2",
+                  words, gantry_program(), model()),
+      60);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("error: the chat: the chat with this message has "));
+  EXPECT_THAT(run.err, HasSubstr("expected at most 59, so that the answer fits into the model's 64 positions"));
+  const std::string answer =
+      lines(generate("--messages -", R"([{"role": "user", "content": "the fox"}])")).at(0)["text"];
+  EXPECT_EQ(run.out, answer + "\n");
+}
+
+TEST_F(Chats, MayHaveEmptyAnswers) {
+  const auto found = lines(generate("--messages -", R"([{"role": "user", "content": "a"}, {"role": "assistant",
+      "content": ""}, {"role": "user", "content": "c"}])"));
+  expect_answer(found.at(0), "user: a. assistant: . user: c. assistant:");
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -247,7 +247,7 @@ TEST(CheckpointProgram, AnIndexThatIsWrongAboutItsShardsIsRefused) {
 
 // A model directory as published: a tokenizer of 149 tokens, templates, defaults, a key that Gantry does not know.
 std::map<std::string, std::string> write_published(const ScratchFolder& scratch) {
-  fs::create_directories(scratch / "base/chat_templates");
+  fs::create_directories(scratch / "base/additional_chat_templates");
   fs::copy(kGolden + "llama/model.safetensors", scratch / "base/model.safetensors");
   json config = json::parse(read_file(kGolden + "llama/config.json"));
   config["transformers_version"] = "4.38.2";
@@ -258,7 +258,7 @@ std::map<std::string, std::string> write_published(const ScratchFolder& scratch)
       {"tokenizer_config.json", read_file(kGolden + "tokenizers/kinds/t5/tokenizer_config.json")},
       {"generation_config.json", R"({"eos_token_id": [1, 3], "max_new_tokens": 3})"},
       {"chat_template.jinja", "{{ messages }}"},
-      {"chat_templates/tools.jinja", "{{ tools }}"},
+      {"additional_chat_templates/tool_use.jinja", "{{ tools }}"},
       {"README.md", "a model card"}};
   for (const auto& [name, text] : others) scratch.write("base/" + name, text);
   return others;

@@ -52,6 +52,19 @@ TEST(Models, SaysThatTheHeadIsNew) {
               HasSubstr("head: LlamaModel is not supported; the body is read into LlamaForCausalLM"));
 }
 
+TEST(Models, NamesTheHeadForLabels) {
+  const auto head_of = [](const std::string& type, const std::string& architecture, const std::string& keys) {
+    return models_of(fmt::format(R"({{"model_type": "{}", "architectures": ["{}"], {}}})", type, architecture, keys))
+        .out;
+  };
+  EXPECT_THAT(head_of("llama", "LlamaForSequenceClassification", kSmall),
+              HasSubstr("head: LlamaForSequenceClassification\n"));
+  EXPECT_THAT(head_of("gpt2", "GPT2ForSequenceClassification", R"("n_layer": 2, "n_head": 2, "n_embd": 16)"),
+              HasSubstr("head: GPT2ForSequenceClassification\n"));
+  EXPECT_THAT(head_of("t5", "T5ForSequenceClassification", R"("num_layers": 2)"),
+              HasSubstr("head: T5ForSequenceClassification is not supported; the body is read into "));
+}
+
 TEST(Models, NamesThePartsThatAreNotLoaded) {
   const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/families/mistral3";
   const Outcome run = run_program(gantry_program() + " models " + folder);
@@ -72,6 +85,22 @@ TEST(Models, AcceptsADirectoryWithoutWeights) {
   const Outcome run = run_program(gantry_program() + " models " + scratch.path());
   EXPECT_EQ(run.exit_code, 0) << run.out;
   EXPECT_THAT(run.out, HasSubstr("weights: none in this directory"));
+}
+
+TEST(Models, RefusesAnIndexThatDiffersFromItsFiles) {
+  const ScratchFolder scratch;
+  const std::string golden = GANTRY_SOURCE_DIR "/tests/golden/llama/";
+  std::filesystem::copy(golden + "config.json", scratch / "config.json");
+  std::filesystem::copy(golden + "model.safetensors", scratch / "model-00001-of-00001.safetensors");
+  const auto run_with = [&](const std::string& tensor) {
+    const Json index = {{"weight_map", {{tensor, "model-00001-of-00001.safetensors"}}}};
+    scratch.write("model.safetensors.index.json", index.dump());
+    return run_program(gantry_program() + " models " + scratch.path());
+  };
+  EXPECT_EQ(run_with("model.norm.weight").exit_code, 0);
+  const Outcome refused = run_with("model.none.weight");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.out, HasSubstr("the file has no tensor 'model.none.weight', which the index lists"));
 }
 
 TEST(Models, RefusesByNameWithExit3) {

@@ -236,7 +236,21 @@ TEST(FolderChat, VariablesOfTheLineReplaceThoseOfTheRun) {
             "13[{'title': 't'}]None<b>");
   EXPECT_EQ(written_line(chat, messages + R"(, "chat_template_kwargs": [1]})").fault,
             "'chat_template_kwargs' is not an object");
+  for (const std::string name : {"messages", "add_generation_prompt"})
+    EXPECT_EQ(written_line(chat, messages + ", \"chat_template_kwargs\": {\"" + name + "\": true}}").fault,
+              "'chat_template_kwargs' contains '" + name + "', which Gantry itself passes to the template");
   EXPECT_EQ(written_line(chat, messages + R"(, "documents": "d"})").fault, "'documents' is not a list");
+}
+
+TEST(FolderChat, ToolsAndDocumentsOfTheRunApplyToLinesWithoutTheirOwn) {
+  const FolderChat chat(
+      {.jinja = "no{{ documents }}", .named = {{"tool_use", "{{ tools }}"}}, .file = "f", .tokens = {}},
+      nlohmann::ordered_json::parse(R"({"tools": [1], "documents": [2]})"));
+  const std::string messages = R"({"messages": [{"role": "assistant", "content": "x"}])";
+  EXPECT_EQ(written_line(chat, messages + "}", "all").chat.text, "[1]");
+  EXPECT_EQ(written_line(chat, messages + R"(, "tools": null})", "all").chat.text, "[1]");
+  EXPECT_EQ(written_line(chat, messages + R"(, "tools": [3]})", "all").chat.text, "[3]");
+  EXPECT_EQ(written_line(chat, messages + R"(, "chat_template_kwargs": {"tools": null}})", "all").chat.text, "no[2]");
 }
 
 TEST(FolderChat, NamedTemplatesAreForToolsAndDocuments) {
@@ -262,6 +276,14 @@ TEST(FolderChat, MessagesThatAreNoneAreNamed) {
             "alternate user/assistant/user/assistant/...)");
   EXPECT_EQ(written_line(chat, R"({"messages": [{"role": "assistant", "content": "x"}], "tools": "rain"})").fault,
             "'tools' is not a list");
+}
+
+TEST(FolderChat, MessagesOfPromptsMayBeEmpty) {
+  const FolderChat chat = chat_by("{% for m in messages %}[{{ m.role }}{{ m.content | length }}]{% endfor %}");
+  const auto made = chat.prompt(nlohmann::ordered_json::parse(R"({"messages": [{"role": "user", "content": []},
+      {"role": "assistant", "content": ""}, {"role": "user", "content": "x"}]})"));
+  EXPECT_EQ(made.fault, "");
+  EXPECT_EQ(made.chat.text, "[user0][assistant0][user1]");
 }
 
 TEST(FolderChat, ATemplateThatCantBeReadIsNamedWhenItIsNeeded) {

@@ -111,8 +111,99 @@ TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
            fs::copy_options::overwrite_existing);
   EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "byte-level BPE");
   EXPECT_FALSE(load_tokenizer(scratch.path())->special().end);  // no tokenizer_config.json names one
-  scratch.write("tokenizer_config.json", R"({"eos_token": "<|nothing|>"})");
-  EXPECT_THAT(fault(scratch.path()), HasSubstr("eos_token: '<|nothing|>' is not in the vocabulary"));
+}
+
+TokenIds ids_in(const Tokenizer& tokenizer, const std::string& text) {
+  TokenIds ids;
+  tokenizer.append(text, ids);
+  return ids;
+}
+
+TEST(LoadTokenizer, TokensThatTokenizerJsonLacksGetTheNextIds) {
+  const ScratchFolder scratch;
+  fs::copy(kTokenizerFolders + "llama3/tokenizer.json", scratch / "tokenizer.json");
+  const auto before = load_tokenizer(scratch.path());
+  const std::int64_t size = before->size();
+  json added;
+  added["<aa>"] = size + 7;
+  added["<bb>"] = size + 2;
+  scratch.write("added_tokens.json", added.dump());
+  scratch.write("special_tokens_map.json", R"({"pad_token": {"content": "[PAD]", "lstrip": true}})");
+  const std::string named =
+      R"("eos_token": "<|nothing|>", "additional_special_tokens": ["<|b|>", "<|begin|>", "<|a|>"])";
+  scratch.write("tokenizer_config.json", "{" + named + "}");
+  const auto tokenizer = load_tokenizer(scratch.path());
+  EXPECT_EQ(tokenizer->size(), size + 6);
+  EXPECT_EQ(tokenizer->special().end, size + 2);
+  EXPECT_EQ(tokenizer->special().padding, size + 3);
+  EXPECT_EQ(ids_in(*tokenizer, "<bb><aa><|nothing|>  [PAD]<|b|><|a|>"),
+            (TokenIds{size, size + 1, size + 2, size + 3, size + 4, size + 5}));
+  EXPECT_EQ(ids_in(*tokenizer, "<|begin|>"), ids_in(*before, "<|begin|>"));
+  const TokenIds ids = {size, size + 2, size + 5};
+  EXPECT_EQ(tokenizer->decode(ids), "<bb><|nothing|><|a|>");
+  EXPECT_EQ(tokenizer->decode(ids, /*skip_specials=*/true), "<bb>");
+
+  // With added_tokens_decoder, added_tokens.json and special_tokens_map.json have no effect.
+  fs::remove(scratch / "special_tokens_map.json");
+  scratch.write("tokenizer_config.json", "{" + named + R"(, "added_tokens_decoder": {")" + std::to_string(size) +
+                                             R"(": {"content": "<|a|>", "special": true}}})");
+  EXPECT_EQ(load_tokenizer(scratch.path())->size(), size + 3);
+  EXPECT_EQ(load_tokenizer(scratch.path())->special().end, size + 1);
+}
+
+TEST(LoadTokenizer, ATokenOfTheVocabularyKeepsItsIdAsASpecialToken) {
+  const ScratchFolder scratch;
+  fs::copy(kTokenizerFolders + "llama3/tokenizer.json", scratch / "tokenizer.json");
+  const std::int64_t size = load_tokenizer(scratch.path())->size();
+  scratch.write("tokenizer_config.json", R"({"pad_token": "!"})");
+  const auto tokenizer = load_tokenizer(scratch.path());
+  EXPECT_EQ(tokenizer->size(), size);
+  EXPECT_EQ(tokenizer->special().padding, 0);
+  EXPECT_EQ(ids_in(*tokenizer, "!!!"), (TokenIds{0, 0, 0}));
+}
+
+TEST(LoadTokenizer, WhispersFirstTokensMayBeAdded) {
+  const ScratchFolder scratch;
+  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, scratch / name);
+  const std::int64_t size = load_tokenizer(scratch.path())->size();
+  const std::string first = std::to_string(size), second = std::to_string(size + 1);
+  scratch.write("tokenizer_config.json", R"({"tokenizer_class": "WhisperTokenizer"})");
+  scratch.write("added_tokens.json",
+                R"({"<|startoftranscript|>": )" + first + R"(, "<|notimestamps|>": )" + second + "}");
+  EXPECT_EQ(load_tokenizer(scratch.path())->surrounding().before, (TokenIds{size, size + 1}));
+  fs::remove(scratch / "added_tokens.json");
+  scratch.write("tokenizer_config.json", R"({"tokenizer_class": "WhisperTokenizer", "added_tokens_decoder": {")" +
+                                             first + R"(": {"content": "<|startoftranscript|>"}, ")" + second +
+                                             R"(": {"content": "<|notimestamps|>"}}})");
+  EXPECT_EQ(load_tokenizer(scratch.path())->surrounding().before, (TokenIds{size, size + 1}));
+}
+
+TEST(LoadTokenizer, AMaskTokenMayRemoveTheBlankBeforeIt) {
+  const std::string mask = R"("mask_token": {"content": "<mask>", "lstrip": true})";
+  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    const ScratchFolder scratch;
+    for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, scratch / name);
+    const std::int64_t size = load_tokenizer(scratch.path())->size();
+    scratch.write("added_tokens.json", "{\"<mask>\": " + std::to_string(size) + "}");
+    scratch.write("tokenizer_config.json", R"({"tokenizer_class": "RobertaTokenizer"})");
+    scratch.write(file, R"({"tokenizer_class": "RobertaTokenizer", )" + mask + "}");
+    const auto tokenizer = load_tokenizer(scratch.path());
+    TokenIds expected = ids_in(*tokenizer, "a");
+    expected.push_back(size);
+    EXPECT_EQ(ids_in(*tokenizer, "a <mask>"), expected) << file;
+    EXPECT_EQ(tokenizer->special().mask, size) << file;
+  }
+}
+
+TEST(LoadTokenizer, VocabTxtHasAddedTokens) {
+  const ScratchFolder scratch;
+  scratch.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
+  scratch.write("added_tokens.json", R"({"newtok": 7, "[E1]": 8, "[E2]": 9})");
+  scratch.write("tokenizer_config.json", R"({"additional_special_tokens": ["[E2]"]})");
+  const auto tokenizer = load_tokenizer(scratch.path());
+  EXPECT_EQ(tokenizer->size(), 10);
+  // Added tokens that are not special are found in the lower-cased text.
+  EXPECT_EQ(tokenizer->encode_surrounded("a NEWTOK b [e1] [E2]"), (TokenIds{2, 5, 7, 6, 8, 9, 3}));
 }
 
 TEST(LoadTokenizer, Gpt2FilesTakeTheirConfigsTokens) {
