@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/staged_files.h"
@@ -110,6 +111,15 @@ ModelFiles find_model_files(const std::string& directory) {
        "a Hugging Face model directory",
        pickle.empty() ? "convert its weights to safetensors"
                       : "its " + pickle + " has another form; convert it to safetensors"});
+}
+
+void require_other_directory(const std::string& output, const std::vector<std::string>& sources) {
+  for (const std::string& source : sources) {
+    std::error_code missing;
+    if (fs::equivalent(source, output, missing))
+      throw UsageError({output, "the directory is read, and the result would overwrite it",
+                        "a directory for the result alone", "choose another directory"});
+  }
 }
 
 }  // namespace gantry

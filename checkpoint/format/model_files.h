@@ -44,4 +44,8 @@ std::string find_pickle(const std::string& directory);
 // files outside of the directory, or if shards are missing; the error lists all missing ones.
 ModelFiles find_model_files(const std::string& directory);
 
+// Throws UsageError if `output` is one of `sources`, the existing directories that a command reads and would
+// overwrite. Sources may be "".
+void require_other_directory(const std::string& output, const std::vector<std::string>& sources);
+
 }  // namespace gantry
