@@ -1,6 +1,7 @@
 #include "gantry/cli/generate_command.h"
 
 #include "gantry/cli/commands.h"
+#include "gantry/cli/number_checks.h"
 
 namespace gantry::cli {
 namespace {
@@ -103,7 +104,7 @@ void add_sampling(CLI::App& command, GenerateArguments& arguments) {
                      "Sample from tokens with at least this fraction of the highest probability [0]");
   command.add_option("--typical-p", arguments.typical_p,
                      "Sample from the tokens closest to the entropy whose probabilities add up to p [1]");
-  command.add_option("--seed", arguments.seed, "Seed of the sampling [1]")->check(CLI::NonNegativeNumber);
+  command.add_option("--seed", arguments.seed, "Seed of the sampling [1]")->check(at_least_zero());
 }
 
 void add_beams(CLI::App& command, GenerateArguments& arguments) {
