@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/io/readable_file.h"
 #include "gantry/launch/launch.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/policies/plan_policy.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr const char* kOsloSection = "model_parallelism";
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_for_reading(path);
   if (!file) throw ConfigError({path, "the file cannot be read", "a configuration file", "check the path"});
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }

@@ -8,6 +8,7 @@
 #include "gantry/booster/preference_samples.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
+#include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/images/image_folder.h"
@@ -15,6 +16,7 @@
 #include "gantry/data/masked_text.h"
 #include "gantry/data/text_group_lines.h"
 #include "gantry/data/weighted_sources.h"
+#include "gantry/models/batch_entries.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -35,12 +37,23 @@ bool reads_texts_alone(const models::ModelFamily& family) {
   return std::ranges::count(family.inputs, "pixel_values") == 0;
 }
 
+// Checks the entries of the first source, which all others have too.
+void check_tensors(const DataConfig& data, const models::ModelFamily& family, const std::string& task,
+                   const std::string& key) {
+  const std::string& path = data.sources.empty() ? data.path : data.sources.front().path;
+  const SafetensorsFile file(path);
+  TensorDict views;
+  for (const auto& name : file.names()) views.set(name, file.view(name));
+  models::check_batch_entries(views, family, task, key + " " + path);
+}
+
 // Reads prepared samples from a safetensors file. It must have the entries that the family reads and is
-// trained on.
+// trained on, and no others.
 SampleSource tensors_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
   SampleSource source = sample_source(data, vocabulary_of(config), key);
   std::vector<std::string> needed, names;
-  if (const auto* family = family_or_null(config)) {
+  const auto* family = family_or_null(config);
+  if (family) {
     needed = {family->inputs.front(), task == "spans" ? "start_positions" : "labels"};
     if (task == "spans") needed.emplace_back("end_positions");
     if (task == "contrast") {
@@ -54,6 +67,7 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
       throw InputError({key, fmt::format("it has {}, but no '{}'", fmt::join(names, ", "), name),
                         fmt::format("{} for a model that is trained on {}", fmt::join(needed, ", "), task),
                         "add it to the file"});
+  if (family) check_tensors(data, *family, task, key);
   if (source.sequence_length != 0 && source.sequence_length != data.sequence_length)
     throw ConfigError(
         {"data.sequence_length",

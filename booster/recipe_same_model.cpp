@@ -66,7 +66,21 @@ void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
          "use the checkpoint's lora keys; dropout may change"});
 }
 
+// The optimizers of a class have the same state.
+std::string class_of_optimizer(const std::string& name) { return name.starts_with("adamw") ? "adamw" : name; }
+
 }  // namespace
+
+void require_same_optimizer(const CheckpointInfo& info, const Config& config) {
+  if (info.config_text.empty()) return;
+  const std::string theirs = Config::parse_written(info.config_text, info.path).optimizer.name,
+                    mine = config.optimizer.name;
+  if (class_of_optimizer(theirs) == class_of_optimizer(mine)) return;
+  throw CheckpointError({info.path, "the checkpoint has the state of optimizer.name " + theirs,
+                         mine + ", as in this run",
+                         "use the checkpoint's optimizer.name, or set checkpoint.load to start a new run from its "
+                         "weights"});
+}
 
 void require_same_model(const CheckpointInfo& info, const Config& config) {
   if (info.policy.empty()) return;

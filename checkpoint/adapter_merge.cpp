@@ -10,6 +10,7 @@
 #include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/adapter_additions.h"
 #include "gantry/checkpoint/adapter_config.h"
+#include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/stored_adapter.h"
 #include "gantry/checkpoint/stored_model.h"
 #include "gantry/checkpoint/stored_parts.h"
@@ -262,6 +263,7 @@ void merge_adapter(const std::string& from, const std::string& base, const std::
     throw UsageError(
         {from, model.empty() ? "it does not state its base model" : "its base model " + model + " does not exist",
          "the directory of the base model", "pass it with --model"});
+  require_other_directory(directory, {from, model});
   json config = read_model_config(model);
   const std::string family_name = models::family_of(config);
   if (family_name.empty())

@@ -10,6 +10,7 @@
 
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/companion_files.h"
+#include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/stored_model.h"
@@ -185,6 +186,7 @@ ExportTensor router_of(const ExportTensor& gate, std::string name, double range,
 void upcycle(const std::string& dense, const std::string& directory, const UpcycleOptions& options,
              const ExportOptions& written) {
   check(options);
+  require_other_directory(directory, {dense});
   const DenseModel model = stored_form(dense) == StoredForm::kHuggingFace ? of_directory(dense) : of_checkpoint(dense);
   const Target& target = target_of(model);
   const json keys = keys_of(model, target, options);

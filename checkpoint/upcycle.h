@@ -23,8 +23,8 @@ struct UpcycleOptions {
 // weights add up to 1 / granularity; down_proj is scaled by granularity to compensate. The logits equal those
 // of the dense model, except for the rounding of sums and, if granularity is not a power of 2, of down_proj.
 //
-// Throws UsageError if a number is not a multiple of granularity, or if `directory` has a model in another
-// form. Throws ConfigError, naming the key, if no family with experts fits the model. Throws InputError or
+// Throws UsageError if a number is not a multiple of granularity, or if `directory` is `dense` or has a model in
+// another form. Throws ConfigError, naming the key, if no family with experts fits the model. Throws InputError or
 // CheckpointError for invalid files.
 void upcycle(const std::string& dense, const std::string& directory, const UpcycleOptions& options,
              const ExportOptions& written = {});

@@ -11,6 +11,7 @@
 #include "gantry/cli/checkpoint_tree.h"
 #include "gantry/cli/commands.h"
 #include "gantry/cli/difference_text.h"
+#include "gantry/cli/number_checks.h"
 #include "gantry/cli/progress_bar.h"
 #include "gantry/cli/warnings.h"
 #include "gantry/core/error.h"
@@ -146,8 +147,7 @@ void add_checkpoint_readers(CLI::App& checkpoint, const std::function<void()>& h
   auto* inspect = checkpoint.add_subcommand("inspect", "Show the tensors: shapes, types, sizes and files");
   const auto inspected = std::make_shared<InspectOptions>();
   inspect->add_option("checkpoint", inspected->path, kAny)->required();
-  inspect->add_option("--depth", inspected->depth, "Number of tree levels to show; 0: all")
-      ->check(CLI::NonNegativeNumber);
+  inspect->add_option("--depth", inspected->depth, "Number of tree levels to show; 0: all")->check(at_least_zero());
   inspect->add_flag("--json", inspected->json, "Print JSON");
   inspect->callback([inspected] { run_inspect(*inspected); });
 

@@ -1,5 +1,7 @@
 #include "gantry/cli/commands.h"
 
+#include "gantry/cli/number_checks.h"
+
 namespace gantry::cli {
 
 namespace {
@@ -87,7 +89,7 @@ CLI::App* add_compare_command(CLI::App& app, CompareArguments& arguments) {
   compare
       ->add_option("--tolerance", arguments.tolerance,
                    "Largest allowed difference, relative to the largest element of the tensor")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->capture_default_str();
   add_sets(*compare, arguments.sets);
   compare->add_flag("--json", arguments.json, "Print JSON");
@@ -129,7 +131,7 @@ void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, 
       ->required();
   diff->add_option("b", arguments.b, "The checkpoint or model to compare it with")->required();
   diff->add_option("--most", arguments.most, "Number of lines to show; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->capture_default_str();
   add_libraries(*diff, arguments.libraries);
   diff->add_flag("--json", arguments.json, "Print JSON, with every tensor");
@@ -232,10 +234,10 @@ CLI::App* add_upcycle_command(CLI::App& checkpoint, CheckpointUpcycleArguments& 
   upcycle->add_option("output", arguments.output, "The Hugging Face directory to write")->required();
   upcycle->add_option("--experts", arguments.experts, "Number of experts in each layer")
       ->required()
-      ->check(CLI::PositiveNumber);
-  upcycle->add_option("--top-k", arguments.used, "Number of experts per token")->required()->check(CLI::PositiveNumber);
+      ->check(above_zero());
+  upcycle->add_option("--top-k", arguments.used, "Number of experts per token")->required()->check(above_zero());
   upcycle->add_option("--granularity", arguments.granularity, "Number of experts into which each MLP is split")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   upcycle->add_option("--seed", arguments.seed, "Seed of the router weights")->capture_default_str();
   add_dtype(*upcycle, arguments.dtype, "the stored type");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "gantry/cli/number_checks.h"
 #include "gantry/cli/token_commands.h"
 #include "gantry/core/host/usable_cores.h"
 #include "gantry/core/io/output.h"
@@ -130,7 +131,7 @@ void add_train_tokenizer(CLI::App& group) {
   command
       ->add_option("--min-frequency", training.min_frequency,
                    "Smallest number of occurrences of a pair that becomes a token of bpe")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->capture_default_str();
   command
       ->add_option("--special-tokens", training.specials,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "gantry/cli/engine_exec.h"
+#include "gantry/cli/number_checks.h"
 #include "gantry/cli/torch_library.h"
 #include "gantry/core/host/usable_cores.h"
 #include "gantry/core/io/output.h"
@@ -145,7 +146,7 @@ CLI::App* add_doctor_command(CLI::App& app) {
       ->add_option("--stuck-after", arguments->stuck_after,
                    "For a running job: seconds that a rank may wait for a rank that is making progress")
       ->type_name("SECONDS")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->capture_default_str()
       ->needs(folder);
   doctor->callback([arguments] { run(*arguments); });

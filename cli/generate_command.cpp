@@ -1,6 +1,9 @@
 #include "gantry/cli/generate_command.h"
 
+#include <fmt/format.h>
+
 #include "gantry/cli/commands.h"
+#include "gantry/cli/number_checks.h"
 
 namespace gantry::cli {
 namespace {
@@ -77,8 +80,9 @@ void add_speech(CLI::App& command, GenerateArguments& arguments) {
   command.add_flag("--timestamps", arguments.time_stamps, "Print the times of each part of the speech, in seconds");
 }
 
-void add_lengths(CLI::App& command, GenerateArguments& arguments) {
-  command.add_option("--max-new-tokens", arguments.max_new_tokens, "Maximum number of tokens after the prompt [20]");
+void add_lengths(CLI::App& command, GenerateArguments& arguments, int usual) {
+  command.add_option("--max-new-tokens", arguments.max_new_tokens,
+                     fmt::format("Maximum number of tokens after the prompt [{}]", usual));
   command.add_option("--max-length", arguments.max_length, "Maximum number of tokens including the longest prompt");
   command.add_option("--min-new-tokens", arguments.min_new_tokens, "Minimum number of new tokens before a stop token");
   command.add_option("--min-length", arguments.min_length,
@@ -103,7 +107,7 @@ void add_sampling(CLI::App& command, GenerateArguments& arguments) {
                      "Sample from tokens with at least this fraction of the highest probability [0]");
   command.add_option("--typical-p", arguments.typical_p,
                      "Sample from the tokens closest to the entropy whose probabilities add up to p [1]");
-  command.add_option("--seed", arguments.seed, "Seed of the sampling [1]")->check(CLI::NonNegativeNumber);
+  command.add_option("--seed", arguments.seed, "Seed of the sampling [1]")->check(at_least_zero());
 }
 
 void add_beams(CLI::App& command, GenerateArguments& arguments) {
@@ -125,7 +129,7 @@ CLI::App* add_generate_command(CLI::App& app, GenerateArguments& arguments) {
   add_model(*generate, arguments);
   add_prompts(*generate, arguments);
   add_speech(*generate, arguments);
-  add_lengths(*generate, arguments);
+  add_lengths(*generate, arguments, 20);
   add_sampling(*generate, arguments);
   add_beams(*generate, arguments);
   generate->add_flag("--no-cache", arguments.recomputes, "Compute the full text again for every token");
@@ -144,7 +148,7 @@ CLI::App* add_chat_command(CLI::App& app, GenerateArguments& arguments) {
   chat->add_flag(
       "--images", arguments.reads_images,
       "Load the model's image encoder. The line /image PATH attaches a JPEG or PNG file to the next message");
-  add_lengths(*chat, arguments);
+  add_lengths(*chat, arguments, kMostTokensOfAnswer);
   add_sampling(*chat, arguments);
   add_sets(*chat, arguments.sets);
   return chat;

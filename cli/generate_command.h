@@ -10,6 +10,9 @@
 
 namespace gantry::cli {
 
+// The limit of an answer of a chat, unless flags or files state one.
+inline constexpr int kMostTokensOfAnswer = 512;
+
 // A value that is not given comes from the model's generation_config.json, or else from the defaults of
 // GenerationOptions.
 struct GenerateArguments {

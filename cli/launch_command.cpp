@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "gantry/cli/launch_files.h"
+#include "gantry/cli/number_checks.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/job_start.h"
 #include "gantry/launch/supervisor/job_output.h"
@@ -173,12 +174,12 @@ void add_flags(CLI::App& launch, LaunchArguments& arguments) {
       ->type_name("NAME")
       ->allow_extra_args(false);
   launch.add_option("--start-seconds", options.start_seconds, "Seconds within which every rank must start")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   launch
       .add_option("--stopped-seconds", options.stopped_seconds,
                   "Seconds that a rank may be suspended by a signal (SIGSTOP)")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   launch
       .add_option("--nnodes,--node_rank,--node-rank,--master_addr,--master-addr,--master_port,--master-port",

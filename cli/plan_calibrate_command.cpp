@@ -12,6 +12,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/io/durable_file.h"
 #include "gantry/core/io/output.h"
+#include "gantry/core/io/readable_file.h"
 #include "gantry/planner/calibration.h"
 #include "gantry/planner/config.h"
 
@@ -25,7 +26,7 @@ struct CalibrateArguments {
 
 std::string text_of_run(const std::string& run, const char* name) {
   const std::string path = run + "/" + name;
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_for_reading(path);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file)
     throw InputError({path, "the file cannot be read", "the `output` directory of a run",

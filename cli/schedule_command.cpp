@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "gantry/cli/schedule_source.h"
 #include "gantry/cli/schedule_times.h"
 #include "gantry/core/error.h"
+#include "gantry/core/io/durable_file.h"
 #include "gantry/core/io/output.h"
 #include "gantry/schedule/extra_actions.h"
 #include "gantry/schedule/simulate.h"
@@ -130,14 +130,6 @@ void run_simulate(const ScheduleOptions& options) {
                recompute_text(options));
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file)
-    throw ResourceError({path, "the diagram cannot be written", "a writable directory", "choose another --output"});
-}
-
 void run_draw(const ScheduleOptions& options) {
   const schedule::Simulation simulation = simulate(options);
   std::string drawing;
@@ -145,7 +137,7 @@ void run_draw(const ScheduleOptions& options) {
   if (options.format == "svg") drawing = schedule::draw_svg(simulation, "Pipeline schedule " + options.source);
   if (options.format == "trace") drawing = schedule::draw_chrome_trace(simulation);
   if (options.output.empty()) return print_output(drawing);
-  write_file(options.output, drawing);
+  write_text_durably(options.output, drawing);
 }
 
 // The callback owns the options, so they live as long as the command.

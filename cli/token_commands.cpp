@@ -11,6 +11,7 @@
 #include "gantry/core/base/utf8.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/output.h"
+#include "gantry/core/io/readable_file.h"
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
@@ -29,7 +30,7 @@ void convert_lines(const std::string& file,
                    const std::function<std::string(const std::string&, const std::string&)>& convert) {
   std::ifstream opened;
   if (file != "-") {
-    opened.open(file, std::ios::binary);
+    opened = open_for_reading(file);
     if (!opened) throw InputError({file, "the file cannot be read", "a text file, or - for the standard input", ""});
   }
   std::istream& input = file == "-" ? std::cin : opened;

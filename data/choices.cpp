@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/io/readable_file.h"
 #include "gantry/core/io/strict_json.h"
 
 namespace gantry {
@@ -44,7 +45,7 @@ ChoiceSamples::ChoiceSamples(const std::string& path, const std::string& tokeniz
       before_(ends_of_prompt(*tokenizer_, ends).before),
       length_(sequence_length),
       vocabulary_(vocabulary) {
-  std::ifstream stream(path, std::ios::binary);
+  std::ifstream stream = open_for_reading(path);
   if (!stream) throw InputError({"evaluation.choices " + path, "the file cannot be read", "a file of JSON lines", ""});
   std::int64_t number = 0;
   for (std::string line; std::getline(stream, line);) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/io/readable_file.h"
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/chat_folder.h"
 #include "gantry/data/images/chat_images.h"
@@ -22,7 +23,7 @@ constexpr const char* kChatForm = "a list of messages, or an object with message
 
 std::string read_all(const std::string& file) {
   if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream opened(file, std::ios::binary);
+  std::ifstream opened = open_for_reading(file);
   if (!opened)
     throw InputError({file, "the file cannot be read", "a file with messages, or - for the standard input", ""});
   return {std::istreambuf_iterator<char>(opened), {}};

@@ -1,4 +1,5 @@
 // Clusters: those with built-in names, and the YAML files that describe one.
+#include "gantry/core/io/readable_file.h"
 #include "gantry/planner/cluster.h"
 
 #include <algorithm>
@@ -272,7 +273,7 @@ Cluster load_cluster(const std::string& name_or_path) {
                        fmt::format("one of {}, or a FILE.yaml", fmt::join(names, ", ")),
                        near.empty() ? "" : "did you mean '" + near + "'?"});
   }
-  std::ifstream file(name_or_path, std::ios::binary);
+  std::ifstream file = open_for_reading(name_or_path);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file) throw ConfigError({name_or_path, "the file cannot be read", "a cluster file", "check the path"});
   return parse_cluster(text, name_or_path);

@@ -1,4 +1,5 @@
 // Open keys, and requests of plans from configurations.
+#include "gantry/core/io/readable_file.h"
 #include "gantry/planner/config.h"
 
 #include <algorithm>
@@ -127,7 +128,7 @@ bool need_plan(const std::set<std::string>& asked) {
 }
 
 std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_for_reading(path);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file) throw ConfigError({path, "the file cannot be read", "a configuration file", "check the path"});
   return text;

@@ -1,7 +1,10 @@
 #include "gantry/trainer/evaluator.h"
 
+#include <cmath>
+#include <fmt/format.h>
 #include <utility>
 
+#include "gantry/core/error.h"
 #include "gantry/trainer/held_out_scores.h"
 
 namespace gantry {
@@ -27,6 +30,9 @@ std::optional<EvaluationMetrics> Evaluator::run(std::int64_t step, Boosted& boos
     if (predictions_ != Predictions::kNone) scores.add(result.outputs, batch.tensors);
   }
   all.loss = all.tokens > 0 ? sum / static_cast<double>(all.tokens) : 0;
+  if (!std::isfinite(all.loss))
+    throw NumericalError({fmt::format("evaluation at step {}", step), fmt::format("the loss is {}", all.loss),
+                          "a finite loss", "check the weights, the held-out data and the precision"});
   if (rewards_) all.rewards = rewards_->means(booster_.mesh().world_group());
   if (predictions_ == Predictions::kNone) return all;
   const HeldOutScores::Means means = scores.over(booster_.mesh());

@@ -174,6 +174,7 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   }
   const CheckpointInfo info = agreed->info();
   require_same_model(info, config_);
+  if (!config_.evaluation.only) require_same_optimizer(info, config_);  // an evaluation reads only the weights
   compare_with(info, *boosted.loader, sample_data(info));
   load_checkpoint(*agreed, plugin_.state(boosted), plugin_.mesh(), {}, disk_);
   companions_ = companion_directory(agreed->folder, *agreed->manifest);

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/staged_files.h"
@@ -118,6 +119,15 @@ void check_index(const ModelFiles& files, const std::string& path,
     if (path.ends_with("/" + file) && !contains(name))
       throw InputError(
           {path, "the file has no tensor '" + name + "', which the index lists", "", "download both again"});
+}
+
+void require_other_directory(const std::string& output, const std::vector<std::string>& sources) {
+  for (const std::string& source : sources) {
+    std::error_code missing;
+    if (fs::equivalent(source, output, missing))
+      throw UsageError({output, "the directory is read, and the result would overwrite it",
+                        "a directory for the result alone", "choose another directory"});
+  }
 }
 
 }  // namespace gantry

@@ -50,4 +50,8 @@ ModelFiles find_model_files(const std::string& directory);
 void check_index(const ModelFiles& files, const std::string& path,
                  const std::function<bool(const std::string& name)>& contains);
 
+// Throws UsageError if `output` is one of `sources`, the existing directories that a command reads and would
+// overwrite. Sources may be "".
+void require_other_directory(const std::string& output, const std::vector<std::string>& sources);
+
 }  // namespace gantry

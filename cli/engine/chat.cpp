@@ -23,8 +23,7 @@
 namespace gantry::cli {
 namespace {
 
-constexpr int kPollMilliseconds = 500;     // other ranks hear from the main one at least this often
-constexpr std::int64_t kMostTokens = 512;  // limit of an answer, unless flags or files state one
+constexpr int kPollMilliseconds = 500;  // other ranks hear from the main one at least this often
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -186,7 +185,7 @@ class Conversation {
       };
     if (!options.max_new_tokens && !options.max_length)
       options.max_new_tokens =
-          std::clamp<std::int64_t>(talk_.positions - static_cast<std::int64_t>(prompt.size()), 1, kMostTokens);
+          std::clamp<std::int64_t>(talk_.positions - static_cast<std::int64_t>(prompt.size()), 1, kMostTokensOfAnswer);
     auto sequence = generate(boosted_, plugin_, {prompt}, options).front();
     if (sequence.stopped) sequence.tokens.pop_back();
     const std::string text = talk_.text->decode(sequence.tokens);

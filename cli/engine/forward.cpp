@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +14,7 @@
 #include "gantry/cli/engine/router_outputs.h"
 #include "gantry/cli/engine/trained_model.h"
 #include "gantry/cli/warnings.h"
+#include "gantry/core/base/warning.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/decoder.h"
@@ -49,6 +52,14 @@ void add_router_outputs(TensorDict& outputs, const StepResult& result, const Rou
   outputs.set("loss", torch::tensor(cross_entropy + coefficient * balancing.item<double>(), torch::kFloat32));
 }
 
+// Prints a line that names the outputs with NaN or infinite values, if there are any.
+void warn_of_non_finite(const TensorDict& outputs) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : outputs)
+    if (tensor.is_floating_point() && !tensor.isfinite().all().item<bool>()) names.push_back(name);
+  if (!names.empty()) print_warning(fmt::format("these outputs are not finite: {}", fmt::join(names, ", ")));
+}
+
 // Gathers the outputs of all replicas, and writes them on the first rank of the last stage. Collective over dp.
 void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const ForwardArguments& arguments,
                    const std::function<void(TensorDict&)>& add_others) {
@@ -61,6 +72,7 @@ void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const
   if (mesh.batch_group().rank() != 0 || mesh.coordinate(axis::kTensor) != 0) return;
   if (result.loss) full.set("loss", torch::tensor(*result.loss, full.begin()->second.options()));
   add_others(full);
+  warn_of_non_finite(full);
   write_safetensors(arguments.output, full);
 }
 

@@ -21,6 +21,7 @@
 #include "gantry/core/config/schedule_names.h"
 #include "gantry/core/config/yaml_json.h"
 #include "gantry/core/error.h"
+#include "gantry/core/io/readable_file.h"
 #include "gantry/core/io/yaml_document.h"
 #include "gantry/core/layout_string.h"
 #include "gantry/core/sharding/zero_level.h"
@@ -309,7 +310,7 @@ Config Config::parse_written(const std::string& text, const std::string& name,
 }
 
 Config Config::load(const std::string& path, const std::vector<std::string>& overrides) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = open_for_reading(path);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file) throw ConfigError({path, "the file cannot be read", "a configuration file", "check the path"});
   return parse(text, path, overrides);

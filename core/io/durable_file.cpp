@@ -29,6 +29,21 @@ constexpr std::uint64_t kWriteBack = std::uint64_t{8} << 20;  // the disk starts
 
 std::string parent_of(const std::string& path) { return fs::path(path).parent_path().string(); }
 
+// The file that a new file at `path` replaces: the target of links, which may not exist yet. A device or pipe is
+// refused, because the rename would remove it.
+std::string replaced_file(const std::string& path) {
+  std::error_code failure;
+  const fs::file_status status = fs::status(path, failure);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status))
+    throw ResourceError({path, "the path is a device, a pipe or a socket, which the new file would replace",
+                         "a regular file or a new name", "write to a file, and copy it from there"});
+  constexpr int kMostLinks = 40;  // the limit of Linux
+  fs::path file = path;
+  for (int links = 0; links < kMostLinks && fs::is_symlink(fs::symlink_status(file, failure)); ++links)
+    file = file.parent_path() / fs::read_symlink(file, failure);
+  return file.string();
+}
+
 }  // namespace
 
 OutputFile::OutputFile(FileSystem& files, const std::string& path) : files_(files), path_(path) {
@@ -78,8 +93,8 @@ void OutputFile::finish(bool is_synced) {
 
 DurableFile::DurableFile(const std::string& path, FileSystem& files, const DurableWay& way)
     : files_(files),
-      path_(path),
-      partial_(path + way.suffix),
+      path_(replaced_file(path)),
+      partial_(path_ + way.suffix),
       is_synced_(way.is_synced),
       syncs_folder_(way.is_synced && way.syncs_folder),
       file_(files, partial_) {}

@@ -40,7 +40,8 @@ struct DurableWay {
   bool syncs_folder = true;
 };
 
-// A file that is moved to its destination by commit(). Without commit() it is removed.
+// A file that is moved to its destination by commit(). Without commit() it is removed. If the destination is a link,
+// its target is replaced. Throws ResourceError if the destination is a device, a pipe or a socket.
 class DurableFile {
  public:
   explicit DurableFile(const std::string& path, FileSystem& files = system_files(), const DurableWay& way = {});

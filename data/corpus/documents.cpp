@@ -43,8 +43,8 @@ class MemberFinder final : public json::json_sax_t {
     is_wanted_ = false;
     return true;
   }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    return refuse(fmt::format("the line is not JSON: {}", error.what()));
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    return refuse(fmt::format("the line is not JSON at byte {}", position));
   }
 
  private:

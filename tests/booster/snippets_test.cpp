@@ -294,6 +294,7 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   const std::string folder = gantry::require_checkpoint("runs/mine");
   auto info = gantry::read_checkpoint_info(folder);
   gantry::require_same_model(info, config);
+  gantry::require_same_optimizer(info, config);
   gantry::load_checkpoint(folder, plugin->state(boosted), plugin->mesh());
   boosted.loader->seek(info.progress["data"]["samples"]);
   auto epoch = info.user["epoch"];

@@ -159,6 +159,11 @@ TEST(CheckpointProgram, UpcyclesADenseModel) {
   const Outcome refused = gantry_run("checkpoint upcycle " + dense + " " + (scratch / "x") + " --experts 3 --top-k 4");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--top-k: the value is 4, but there are 3 experts"));
+  fs::copy(dense, scratch / "own", fs::copy_options::recursive);
+  const Outcome own = gantry_run("checkpoint upcycle " + (scratch / "own") + " " + (scratch / "own/") + flags);
+  EXPECT_EQ(own.exit_code, 2);
+  EXPECT_THAT(own.err, HasSubstr("the directory is read, and the result would overwrite it"));
+  EXPECT_EQ(read_file(scratch / "own/config.json"), read_file(dense + "/config.json"));
 }
 
 TEST(CheckpointProgram, ImportsShardsAndHalfPrecisionToTheBit) {

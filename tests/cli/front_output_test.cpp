@@ -33,6 +33,17 @@ TEST(Output, AFullDeviceIsOneErrorLine) {
   }
 }
 
+// The limit of a file's size stands for a full disk.
+TEST(Output, ADiagramIsCompleteOrAbsent) {
+  const ScratchFolder scratch;
+  const Outcome run =
+      run_program(fmt::format("trap '' XFSZ; ulimit -f 1; {} schedule draw 1f1b -p 4 -m 8 --format svg "
+                              "--output {}",
+                              gantry_program(), scratch / "diagram.svg"));
+  EXPECT_EQ(run.exit_code, 6) << run.err;
+  EXPECT_EQ(run_program("ls -A " + scratch.path()).out, "");
+}
+
 TEST(Output, AClosedPipeEndsQuietly) {
   // More than a pipe holds, so that the program writes to a reader that has left.
   const std::string big = gantry_program() + " schedule show 1f1b -p 64 -m 400";

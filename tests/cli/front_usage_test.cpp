@@ -61,6 +61,11 @@ const Misspelt kMisspelt[] = {
     {"data build --output a b", "gantry data build: --tokenizer is required; see gantry data build --help"},
     {"report a --ouput b", "gantry report: '--ouput' is not a flag; did you mean '--output'?"},
     {"report", "gantry report: folder is required; see gantry report --help"},
+    {"generate --model a --prompt b --seed -1",
+     "gantry generate: --seed: the value is -1; expected a number from 0 on; see gantry generate --help"},
+    {"checkpoint upcycle a b --experts 0 --top-k 1",
+     "gantry checkpoint upcycle: --experts: the value is 0; expected a number above 0; see gantry checkpoint upcycle "
+     "--help"},
     {"doctor --unheard-of", "gantry doctor: '--unheard-of' is not a flag; see gantry doctor --help"},
 };
 

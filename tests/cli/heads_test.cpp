@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/safetensors.h"
@@ -79,6 +80,21 @@ TEST_P(Heads, ForwardWithoutLabelsHasTheLogitsAlone) {
   const Outcome refused = run_program(command + " --grads " + (scratch_ / "grads"));
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("batch has no labels; add labels, or leave out --grads"));
+}
+
+TEST(HeadOutputs, ThatAreNotFiniteAreAWarning) {
+  const ScratchFolder scratch;
+  const std::string folder = kHeads + "vit_one";
+  TensorDict batch = read_safetensors(folder + "/batch.safetensors");
+  const std::string command = fmt::format("{} forward --model {} --batch {} --output {}", gantry_program(), folder,
+                                          scratch / "batch", scratch / "out");
+  write_safetensors(scratch / "batch", batch);
+  EXPECT_EQ(run_program(command).err, "");
+  batch.at("pixel_values")[0].fill_(std::numeric_limits<double>::quiet_NaN());
+  write_safetensors(scratch / "batch", batch);
+  const Outcome run = run_program(command);
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_THAT(run.err, HasSubstr("warning: these outputs are not finite: logits"));
 }
 
 TEST_P(Heads, TrainingAndEvaluationHaveTheLossOfTransformers) {

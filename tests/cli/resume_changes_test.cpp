@@ -31,6 +31,27 @@ TEST(ResumeChanges, AnotherModelOfTheSameShapesIsRefused) {
   EXPECT_EQ(same.exit_code, 0) << same.err;
 }
 
+// Lion has a state with the name of one of AdamW's.
+TEST(ResumeChanges, AnotherClassOfOptimizerIsRefused) {
+  const ScratchFolder scratch;
+  const std::string config = write_saved_run(scratch, "run");
+  const auto resume = [&](const std::string& name) {
+    return run_program(train_line(scratch, config, "run",
+                                  "--set checkpoint.resume=auto --set train.steps=5 --set optimizer.name=" + name));
+  };
+  for (const std::string name : {"lion", "sgd", "muon"}) {
+    const Outcome refused = resume(name);
+    EXPECT_EQ(refused.exit_code, 5) << refused.err;
+    EXPECT_EQ(refused.err,
+              fmt::format("error: {}: the checkpoint has the state of optimizer.name adamw; expected {}, as "
+                          "in this run; use the checkpoint's optimizer.name, or set checkpoint.load to "
+                          "start a new run from its weights\n",
+                          scratch / "run/c/step-000004", name));
+  }
+  const Outcome kept = resume("adamw8bit");
+  EXPECT_EQ(kept.exit_code, 0) << kept.err;
+}
+
 // Samples would be skipped or repeated: refused unless that is allowed, and then said.
 TEST(ResumeChanges, ChangedDataOrOrderIsRefusedUnlessItIsAllowed) {
   const ScratchFolder scratch;

@@ -225,6 +225,18 @@ TEST_F(TrainsOnTensors, FaultsAreOneLine) {
       {{{"pixel_values", ids.to(torch::kFloat32)}, {"labels", ids}}, "", 4, "but no 'input_ids'"},
       {{{"input_ids", ids}, {"labels", ids.narrow(0, 0, 9)}}, ", sequence_length: 7", 4, "'labels' is int64 [9, 7]"},
       {{{"input_ids", ids}, {"labels", ids}}, ", sequence_length: 7, tokenizer: x", 3, "data.tokenizer"},
+      {{{"input_ids", ids}, {"labels", ids}, {"attention_mask", torch::ones({10, 8}, torch::kInt64)}},
+       ", sequence_length: 7",
+       4,
+       "attention_mask is int64 [10, 8], but input_ids is int64 [10, 7]; expected the shape [10, 7]"},
+      {{{"input_ids", ids}, {"labels", ids.to(torch::kFloat32)}},
+       ", sequence_length: 7",
+       4,
+       "labels is float32 [10, 7]; expected integers"},
+      {{{"input_ids", ids}, {"labels", ids}, {"document_ids", ids}},
+       ", sequence_length: 7",
+       4,
+       "the file has an entry 'document_ids' that the model does not read"},
   };
   for (const auto& [samples, data, exit_code, said] : faults) {
     const Outcome run = train(kT5, written(samples), "format: tensors" + data, "");

@@ -137,7 +137,7 @@ TEST(DataBuild, FaultsAreOneLineAndLeaveNothing) {
       {"{\"text\": 3}\n", "x.jsonl:1: 'text' is not a string"},
       {"{\"text\": [\"a\"]}\n", "x.jsonl:1: 'text' is not a string"},
       {"{\"text\": \"a\", \"text\": \"b\"}\n", "x.jsonl:1: the key 'text' occurs twice"},
-      {"{\"text\": \"a\"} {}\n", "x.jsonl:1: the line is not JSON"},
+      {"{\"text\": \"a\"} {}\n", "x.jsonl:1: the line is not JSON at byte 15;"},
       {"\"text\"\n", "x.jsonl:1: the object has no 'text'"},
       {"{\"text\": \"\\ud800\"}\n", "x.jsonl:1: the line is not JSON"},
   };

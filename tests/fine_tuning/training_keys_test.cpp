@@ -78,6 +78,14 @@ checkpoint: {{path: {1}, resume: auto}}
   ASSERT_EQ(gantry("checkpoint export " + checkpoints + " " + (scratch / "adapter")).exit_code, 0);
   const Outcome merge = gantry("checkpoint merge " + checkpoints + " " + (scratch / "merged"));
   ASSERT_EQ(merge.exit_code, 0) << merge.err;
+  run_program("cp -r " + golden + " " + (scratch / "base"));
+  for (const std::string& own : {scratch / "adapter", scratch / "base"}) {
+    const Outcome refused =
+        gantry("checkpoint merge " + (scratch / "adapter") + " " + own + " --model " + (scratch / "base"));
+    EXPECT_EQ(refused.exit_code, 2) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr(own + ": the directory is read, and the result would overwrite it"));
+  }
+  EXPECT_EQ(read_file(scratch / "base/config.json"), read_file(golden + "/config.json"));
   const Outcome coded = gantry("checkpoint merge " + checkpoints + " " + (scratch / "coded") + " --quantize nf4");
   ASSERT_EQ(coded.exit_code, 0) << coded.err;
   const Outcome decoded = gantry("generate --model " + (scratch / "coded") + tokens);

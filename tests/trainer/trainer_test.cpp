@@ -460,6 +460,22 @@ TEST(Trainer, AFirstStepThatIsNotFiniteIsNoMatterOfRates) {
               HasSubstr("check the batch, the initial weights and the criterion: no step has changed the weights yet"));
 }
 
+TEST(Trainer, AnEvaluationThatIsNotFiniteEndsTheRun) {
+  const ScratchFolder scratch;
+  const Config config = resolve_model(text_config(
+      scratch, fmt::format("evaluation: {{path: \"{}\", batches: 2, only: true}}\n", scratch / "text.txt")));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(train(config,
+                  [&](Trainer& trainer) {
+                    trainer.use({.criterion = [](const TensorDict& outputs, const TensorDict& batch) {
+                      return Loss{(outputs.at("logits") * std::nan("")).sum(), batch.at("labels").ne(-100).sum()};
+                    }});
+                    trainer.run();
+                  }),
+            8);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("evaluation at step 0: the loss is "));
+}
+
 TEST(PlainLoop, ThatASignalStoppedReturns75) {
   const ScratchFolder scratch;
   Config config = text_config(scratch, fmt::format("checkpoint: {{path: \"{}\"}}\n", scratch / "c"));

@@ -80,4 +80,9 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
 // lacks, and models whose policy has no family, are not compared. The configuration must be resolved.
 void require_same_model(const CheckpointInfo& info, const Config& config);
 
+// Throws CheckpointError, with both names, if the run of the checkpoint had another class of optimizer than this one.
+// load_checkpoint() compares the names of the state's tensors, which several optimizers share. The optimizers adamw,
+// adamw8bit and adamw_bf16 are one class. Does nothing if the checkpoint has no configuration.
+void require_same_optimizer(const CheckpointInfo& info, const Config& config);
+
 }  // namespace gantry

@@ -30,7 +30,7 @@ void export_adapter(const std::string& folder, const std::string& directory, con
 // Writes a full model: the base with scale * B A added to the weights of adapted layers, in at least float32, and with
 // the modules that were trained in full. `from`: a checkpoint of a LoRA run, or a PEFT directory. `base`: the directory
 // of the base model; empty: the one that the run or the adapter names. Throws CheckpointError or InputError, and
-// UsageError without a base.
+// UsageError without a base, or if `directory` is one of these directories.
 void merge_adapter(const std::string& from, const std::string& base, const std::string& directory,
                    const ExportOptions& options = {});
 

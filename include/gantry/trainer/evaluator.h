@@ -32,7 +32,7 @@ class Evaluator {
   // Returns the mean loss over all counted tokens of the held-out batches, without gradients or dropout, and the
   // accuracy and F1 of predictions. `step` is copied to the result. `ends` is called before each batch and must return
   // the same value on all ranks. `stops` is passed on as ExecuteOptions::stops. Empty if one of them returned true.
-  // Collective over the world.
+  // Throws NumericalError if the mean loss is not finite. Collective over the world.
   std::optional<EvaluationMetrics> run(std::int64_t step, Boosted& boosted, const std::function<bool()>& ends = {},
                                        const std::function<bool()>& stops = {});
 

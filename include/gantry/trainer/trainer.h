@@ -65,7 +65,7 @@ class Trainer {
 
   // Trains; call it once. Throws UsageError for an optimizer without its model, and ConfigError for keys whose part the
   // program provides itself (such as data with a loader). Throws NumericalError for a loss or gradient norm that is not
-  // finite (see train.non_finite), and the errors of its parts. Collective over the world.
+  // finite (see train.non_finite), also of an evaluation, and the errors of its parts. Collective over the world.
   RunEnd run();
 
   // Ends the run after this step, as if it were the last one. For callbacks, on any rank.

@@ -2,8 +2,10 @@
 #include "gantry/core/io/durable_file.h"
 
 #include <cerrno>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "gantry/core/error.h"
 #include "gantry/core/io/paths.h"
@@ -77,6 +79,38 @@ TEST(DurableFile, LeavesTheOldOneWhereItIsNotCommitted) {
   }
   EXPECT_EQ(read_file(scratch / "f"), "old");
   EXPECT_EQ(names_in(scratch), std::vector<std::string>{"f"});
+}
+
+TEST(DurableFile, ReplacesTheTargetsOfLinks) {
+  const ScratchFolder scratch;
+  scratch.write("f", "old");
+  std::filesystem::create_directory(scratch / "below");
+  std::filesystem::create_symlink("../f", scratch / "below/link");
+  std::filesystem::create_symlink("below/link", scratch / "first");
+  std::filesystem::create_symlink("missing", scratch / "dangling");
+  write_text_durably(scratch / "first", "new");
+  write_text_durably(scratch / "dangling", "made");
+  EXPECT_EQ(read_file(scratch / "f"), "new");
+  EXPECT_EQ(read_file(scratch / "missing"), "made");
+  for (const char* link : {"first", "below/link", "dangling"})
+    EXPECT_TRUE(std::filesystem::is_symlink(scratch / link)) << link;
+}
+
+TEST(DurableFile, DoesNotReplacePipesAndDevices) {
+  const ScratchFolder scratch;
+  const std::string pipe = scratch / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/null", scratch / "null");
+  for (const std::string& path : {pipe, scratch / "null"}) {
+    try {
+      write_text_durably(path, "text");
+      ADD_FAILURE() << path;
+    } catch (const ResourceError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(path + ": the path is a device, a pipe or a socket"));
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_EQ(names_in(scratch), (std::vector<std::string>{"null", "pipe"}));
 }
 
 TEST(DurableFile, MayHaveANameOfItsOwnAndNoSync) {
