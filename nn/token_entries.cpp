@@ -28,9 +28,23 @@ void refuse_new_beginnings(const torch::Tensor& given, const torch::Tensor& mask
                     "ascending positions, or document_ids for packed documents", kRemedy});
 }
 
+// Attention reads the last columns of a mask that is wider than the tokens.
+void require_width_of_tokens(const TensorDict& batch, const std::string& prefix) {
+  const torch::Tensor ids = batch.get(prefix + "input_ids");
+  if (!ids.defined() || ids.dim() == 0) return;
+  for (const char* name : {"attention_mask", "document_ids"}) {
+    const torch::Tensor entry = batch.get(prefix + name);
+    if (!entry.defined() || (entry.dim() == ids.dim() && entry.size(-1) == ids.size(-1))) continue;
+    throw InputError({prefix + name,
+                      fmt::format("the entry is {}, but the tokens are {}", describe(entry), describe(ids)),
+                      "a value for each token", "give it the shape of the tokens"});
+  }
+}
+
 }  // namespace
 
 void check_token_entries(const TensorDict& batch, const std::string& prefix) {
+  require_width_of_tokens(batch, prefix);
   if (batch.contains(prefix + "document_ids")) return;
   for (const char* other : {"segment_ids", "seq_idx"})
     if (batch.contains(prefix + other))

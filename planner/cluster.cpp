@@ -1,5 +1,4 @@
 // Clusters: those with built-in names, and the YAML files that describe one.
-#include "gantry/core/io/readable_file.h"
 #include "gantry/planner/cluster.h"
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "gantry/core/config/config_reader.h"
 #include "gantry/core/error.h"
+#include "gantry/core/io/readable_file.h"
 #include "gantry/core/io/yaml_document.h"
 #include "gantry/nn/activation_names.h"
 

@@ -1,5 +1,4 @@
 // Open keys, and requests of plans from configurations.
-#include "gantry/core/io/readable_file.h"
 #include "gantry/planner/config.h"
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "gantry/core/config/schedule_choice.h"
 #include "gantry/core/config/schedule_names.h"
 #include "gantry/core/error.h"
+#include "gantry/core/io/readable_file.h"
 #include "gantry/core/io/yaml_document.h"
 #include "gantry/core/mesh.h"
 #include "gantry/planner/workload.h"

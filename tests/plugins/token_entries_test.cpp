@@ -78,6 +78,9 @@ TEST(TokenEntries, OfOtherProgramsAreRefusedByName) {
       {"position_ids", of_every_sample({0, 1, 2, 3, 4, 0, 1, 2}), "position_ids: the positions restart at token 5"},
       {"attention_mask", numbers, "attention_mask: the mask has the value 2"},
       {"attention_mask", additive, "attention_mask: the mask has the value -1"},
+      {"attention_mask", torch::ones({kSamples, kTokens + 1}, torch::kInt64), "attention_mask: the entry is int64 ["},
+      {"attention_mask", torch::ones({kSamples, 1, 1, kTokens}, torch::kInt64), "attention_mask: the entry is int64 ["},
+      {"document_ids", torch::ones({kSamples, kTokens - 1}, torch::kInt64), "document_ids: the entry is int64 ["},
       {"segment_ids", numbers, "segment_ids: the model does not read this entry"},
       {"seq_idx", numbers - 1, "seq_idx: the model does not read this entry"},
       {"loss_mask", numbers - 1, "loss_mask: the loss does not read this entry"}};
