@@ -22,14 +22,14 @@
 namespace gantry {
 namespace {
 
-// `texts`: number of texts of a sample whose positions begin anew.
+// `texts`: number of texts of a sample, each with positions of its own from 0.
 void require_context(const Config& config, const DataConfig& data, std::int64_t texts = 1) {
   const auto* family = family_or_null(config);
   const auto context = family ? family->context_length(model_json(config)) : data.sequence_length;
   if ((data.sequence_length + texts - 1) / texts <= context) return;
   throw ConfigError({"data.sequence_length",
-                     fmt::format("{} is longer than {}the model's {} positions", data.sequence_length,
-                                 texts > 1 ? fmt::format("{} texts of ", texts) : "", context),
+                     fmt::format("{} is longer than the model's {} positions{}", data.sequence_length, context,
+                                 texts > 1 ? fmt::format(" for each of {} texts", texts) : ""),
                      fmt::format("at most {}", texts * context), "shorten it, or give the model more positions"});
 }
 

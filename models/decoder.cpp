@@ -135,7 +135,11 @@ torch::Tensor DecoderImpl::embed(const StageContext& stage, const torch::Tensor&
                                  const nn::TokenContext& known, const torch::Tensor& rows,
                                  const torch::Tensor& patches) {
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
-  if (tokens > spec.positions && !spec.unlimited_positions) {
+  // Documents of a sample have positions of their own.
+  const auto are_too_many = [&] {
+    return !known.positions.defined() || known.positions.max().item<std::int64_t>() >= spec.positions;
+  };
+  if (tokens > spec.positions && !spec.unlimited_positions && are_too_many()) {
     throw InputError({"input_ids", fmt::format("there are {} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", spec.positions), "shorten the samples"});
   }

@@ -16,7 +16,7 @@ class WeightAverage {
   torch::Tensor& of(const torch::Tensor& stepped);
   // After a step: average = decay * average + (1 - decay) * values.
   void add(const torch::Tensor& stepped);
-  // Exchanges the values of the two. A second call restores them to the bit.
+  // Exchanges the values of the two. A second call restores them exactly.
   void exchange(const torch::Tensor& stepped);
 
  private:

@@ -30,7 +30,7 @@ std::optional<EvaluationMetrics> Evaluator::run(std::int64_t step, Boosted& boos
     if (predictions_ != Predictions::kNone) scores.add(result.outputs, batch.tensors);
   }
   all.loss = all.tokens > 0 ? sum / static_cast<double>(all.tokens) : 0;
-  if (!std::isfinite(all.loss))
+  if (!std::isfinite(all.loss) && !(boosted.optimizer && boosted.optimizer->skips_non_finite()))
     throw NumericalError({fmt::format("evaluation at step {}", step), fmt::format("the loss is {}", all.loss),
                           "a finite loss", "check the weights, the held-out data and the precision"});
   if (rewards_) all.rewards = rewards_->means(booster_.mesh().world_group());

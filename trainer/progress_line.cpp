@@ -78,7 +78,7 @@ void ProgressLine::write(const StepMetrics& metrics) {
 
 namespace {
 
-// The value that says most beside the loss.
+// The measure of quality that is printed with the loss.
 std::string quality_of(const EvaluationMetrics& metrics) {
   if (metrics.accuracy) return fmt::format("accuracy {:.4f}  f1 {:.4f}", *metrics.accuracy, metrics.f1.value_or(0));
   if (metrics.pearson) return fmt::format("pearson {:.4f}", *metrics.pearson);

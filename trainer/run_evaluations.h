@@ -52,7 +52,7 @@ class RunEvaluations {
   std::shared_ptr<DataLoader> held_out_;  // null without evaluation
   Predictions predictions_ = Predictions::kNone;
   PrepareBatch prepare_;
-  std::shared_ptr<RewardMeter> rewards_;  // null without preferences
+  std::shared_ptr<RewardMeter> rewards_;       // null without preferences
   std::unique_ptr<ChoiceScorer> choices_;      // null without evaluation.choices
   std::unique_ptr<ContinuedPrompts> prompts_;  // null without evaluation.prompts
   bool said_impatience_ = false;

@@ -210,8 +210,8 @@ void Shim::end_now() {
   program_.signal(SIGKILL);
 }
 
-// The report must arrive before mpirun learns of the end of this process, and this process must not close the
-// connection before the launch does: the kernel would drop output and report if a frame arrived after that.
+// The report must arrive before mpirun learns of the end of this process. The launch closes the connection first: if
+// this process did, and a frame arrived afterwards, the kernel would drop output and report.
 asio::awaitable<void> Shim::send_exit_report(const RankEnd& end) {
   launch_->send(encode_frame(FrameKind::report, encode_end(end)));
   co_await launch_->sent();

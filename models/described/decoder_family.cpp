@@ -23,7 +23,10 @@ DecoderSpec with_labels(DecoderSpec spec, ConfigReader& reader) {
   spec.labels = label_count(reader.keys());
   // Also in families whose embedding has no row of padding.
   spec.label_padding = spec.padding;
-  if (reader.has("pad_token_id")) spec.label_padding = reader.size("pad_token_id", 0, -spec.vocabulary);
+  if (!spec.padding && reader.has("pad_token_id")) {
+    const std::int64_t padding = reader.size("pad_token_id", 0, -spec.vocabulary);
+    spec.label_padding = padding < 0 ? padding + spec.vocabulary : padding;  // as in read_common()
+  }
   problem_type_of(reader.keys(), spec.labels);
   spec.names.head = "score";
   spec.tied = spec.head_bias = false;

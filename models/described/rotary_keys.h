@@ -20,7 +20,7 @@ struct RotaryDefaults {
   bool alpha_changes_theta = false;
   nn::PositionRows rows = nn::PositionRows::kOne;
   std::vector<std::int64_t> sections = {};  // mrope_section
-  // The class in transformers reads a mapping for each kind of layers from rope_parameters, and nothing beside them.
+  // The class in transformers reads only the mappings for each kind of layers from rope_parameters.
   bool of_each_kind = false;
 };
 

@@ -40,6 +40,7 @@ DecoderSpec read_glm4v(ConfigReader& reader) {
   missing.eps = 1e-5;
   missing.rows = nn::PositionRows::kInSections;
   missing.sections = {8, 12, 12};
+  missing.rotated = 1;
   DecoderSpec spec = read_common(reader, missing);
   reader.only("head_dim", spec.hidden / spec.layers.front().attention.heads,
               "the heads of the family share hidden_size");

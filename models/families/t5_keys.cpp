@@ -65,20 +65,20 @@ T5Config t5_defaults(const std::string& family) {
   return config;
 }
 
-namespace {
-
-// Without the key, the inputs of a tied head are scaled.
-T5Config read_scaled(ConfigReader& reader, const char* family) {
-  T5Config config = read_t5_like(reader, t5_defaults(family));
+T5Config read_t5(ConfigReader& reader) {
+  T5Config config = read_t5_like(reader, t5_defaults("t5"));
+  // Without the key, the inputs of a tied head are scaled.
   config.scale_decoder_outputs = reader.flag("scale_decoder_outputs", config.tie_word_embeddings);
   return config;
 }
 
-}  // namespace
-
-T5Config read_t5(ConfigReader& reader) { return read_scaled(reader, "t5"); }
-T5Config read_umt5(ConfigReader& reader) { return read_scaled(reader, "umt5"); }
-// mT5 never scales the inputs of the head, as in transformers 5.
+// The scaling of the head's inputs does not depend on whether the head is tied, as in transformers 5.23: mT5
+// never scales them, and umT5 does, unless the key says otherwise.
 T5Config read_mt5(ConfigReader& reader) { return read_t5_like(reader, t5_defaults("mt5")); }
+T5Config read_umt5(ConfigReader& reader) {
+  T5Config config = read_t5_like(reader, t5_defaults("umt5"));
+  config.scale_decoder_outputs = reader.flag("scale_decoder_outputs", true);
+  return config;
+}
 
 }  // namespace gantry::models

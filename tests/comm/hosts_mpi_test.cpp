@@ -80,7 +80,7 @@ TEST(Hosts, EveryPlacementSumsToTheSameBits) {
   }
 }
 
-// Five ranks are more than direct_ranks, so few bytes are passed on in rounds, and more bytes are not.
+// Five ranks are more than direct_ranks: small parts are passed on in rounds, and larger ones are not.
 TEST(Hosts, GathersOfManyRanksHaveTheRightParts) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);

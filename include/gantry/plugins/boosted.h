@@ -118,7 +118,7 @@ class BoostedOptimizer {
   const torch::Tensor& stepped(std::size_t parameter) const;
   WeightAverage* average() { return average_.get(); }  // null without StepRules::ema
   // Exchanges the values of the parameters with their averages, for example to evaluate them; the next call restores
-  // both to the bit. Until then, step() and saving throw UsageError. Throws UsageError without StepRules::ema.
+  // both exactly. Until then, step() and saving throw UsageError. Throws UsageError without StepRules::ema.
   // Collective over the world.
   void exchange_averages();
   void require_weights() const;                           // throws UsageError between two calls of exchange_averages()
