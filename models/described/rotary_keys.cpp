@@ -116,9 +116,13 @@ double rotated_fraction(ConfigReader& reader, const json& scaling, const RotaryD
   const double stated = number_key(reader.keys(), kKey, defaults.fraction.value_or(1), 0, 1.0001),
                fraction = number_key(scaling, kKey, stated, 0, 1.0001);
   if (defaults.fraction || fraction == 1) return fraction;
+  const char* mapping = has_key(reader.keys(), kKey)    ? ""
+                        : reader.has("rope_parameters") ? "rope_parameters."
+                                                        : "rope_scaling.";
   if (type != "default")
-    refuse_key(kKey, fraction, "1, or no such key", "the family's class in transformers rotates all features");
-  reader.pass_over(kKey);
+    refuse_key(mapping + std::string(kKey), fraction, "1, or no such key",
+               "the family's class in transformers rotates all features");
+  reader.pass_over(mapping + std::string(kKey));
   return 1;
 }
 

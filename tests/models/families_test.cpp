@@ -205,7 +205,10 @@ TEST(FamilyKeys, APartOfEachHeadIsRotatedWhereTransformersDoesSo) {
   const json half = {{"head_dim", 64}, {"partial_rotary_factor", 0.5}};
   for (const char* family : {"llama", "mistral", "qwen3", "gemma2", "cohere", "olmo2"})
     EXPECT_EQ(rotated(family, half), 64) << family;
-  EXPECT_EQ(rotated("llama", {{"head_dim", 64}, {"rope_parameters", {{"partial_rotary_factor", 0.5}}}}), 64);
+  const json nested = {{"head_dim", 64}, {"rope_parameters", {{"partial_rotary_factor", 0.5}}}};
+  EXPECT_EQ(rotated("llama", nested), 64);
+  EXPECT_THAT(models::families().at("llama").check(nested).unknown,
+              ::testing::ElementsAre("rope_parameters.partial_rotary_factor"));
   for (const char* family : {"glm4", "glm4_moe", "phi3", "stablelm", "nemotron"})
     EXPECT_EQ(rotated(family, {{"hidden_size", 128},
                                {"num_attention_heads", 2},
