@@ -90,7 +90,10 @@ TEST(FurtherFamilies, UnsupportedValuesAreRefusedByName) {
   EXPECT_THAT(refused("nemotron_h", {{"num_hidden_layers", 3}}), HasSubstr("4, the number of layers"));
   EXPECT_THAT(refused("nemotron_h", {{"moe_latent_size", 128}}), HasSubstr("moe_latent_size"));
   EXPECT_THAT(refused("nemotron_h", {{"n_groups", 5}}), HasSubstr("a divisor of mamba_num_heads 128"));
-  EXPECT_THAT(refused("llama4_text", {{"attention_chunk_size", nullptr}}), HasSubstr("attention_chunk_size"));
+  EXPECT_THAT(
+      refused("llama4_text",
+              {{"num_hidden_layers", 1}, {"layer_types", {"chunked_attention"}}, {"attention_chunk_size", nullptr}}),
+      HasSubstr("attention_chunk_size"));
   EXPECT_THAT(refused("llama4_text", {{"no_rope_layers", {1, 0}}}), HasSubstr("0 or 1 for each layer"));
   EXPECT_THAT(refused("llama4_text", {{"moe_layers", {-1}}}), HasSubstr("a list of layers, from 0"));
   EXPECT_THAT(refused("ernie4_5_moe", {{"use_bias", true}}), HasSubstr("use_bias"));

@@ -216,7 +216,7 @@ TEST(MixerKeys, UnsupportedValuesAreRefusedByName) {
   EXPECT_THAT(refused("minimax", {{"rotary_dim", 64}}), HasSubstr("rotary_dim"));
   EXPECT_THAT(refused("minimax", {{"attn_type_list", {0, 1}}}), HasSubstr("0 or 1 for each layer"));
   EXPECT_THAT(refused("kimi_linear", {{"mla_use_nope", false}}), HasSubstr("mla_use_nope"));
-  EXPECT_THAT(refused("kimi_linear", {{"linear_attn_config", {{"full_attn_layers", {0}}}}}),
+  EXPECT_THAT(refused("kimi_linear", {{"linear_attn_config", {{"full_attn_layers", {0}}, {"kda_layers", {1}}}}}),
               HasSubstr("a list of layers from 1 to 27"));
 }
 
