@@ -91,7 +91,7 @@ void check_batch_entries(const TensorDict& batch, const ModelFamily& family, con
                          const std::string& where) {
   check_entry_names(batch, family, task, where);
   const std::string& main = family.inputs.front();
-  const torch::Tensor first = batch.at(main);
+  const torch::Tensor& first = batch.at(main);
   const bool of_choices = (task == "classes" || task == "contrast") && first.dim() == 3;
   if (is_real_entry(main) ? first.dim() < 3 : first.dim() != 2 && !of_choices)
     throw InputError({where, main + " is " + describe(first),
