@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 namespace gantry {
 
@@ -15,12 +14,11 @@ struct DoublingRound {
   int held, blocks;
 };
 
-// One message per round in each direction, and ceil(log2(size)) rounds.
-inline std::vector<DoublingRound> doubling_rounds(int rank, int size) {
-  std::vector<DoublingRound> rounds;
+// Calls `take` for each of the ceil(log2(size)) rounds, which have one message in each direction.
+template <class Take>
+void visit_doubling_rounds(int rank, int size, const Take& take) {
   for (int held = 1; held < size; held *= 2)
-    rounds.push_back({(rank + held) % size, (rank - held + size) % size, held, std::min(held, size - held)});
-  return rounds;
+    take(DoublingRound{(rank + held) % size, (rank - held + size) % size, held, std::min(held, size - held)});
 }
 
 }  // namespace gantry

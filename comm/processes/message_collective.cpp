@@ -70,7 +70,7 @@ bool MessageCollective::advance() {
 }
 
 // An exchange between all pairs has one phase, but as many messages per rank as members. Returns true if the data are
-// passed on in the rounds of doubling_rounds() instead: among many members, of which each gets `bytes` in total.
+// passed on in the rounds of visit_doubling_rounds() instead: among many members, of which each gets `bytes` in total.
 bool MessageCollective::passes_on(std::int64_t bytes) {
   const ProcessLimits& limits = engine().limits();
   return channel_->size() > limits.direct_ranks && bytes <= limits.direct_bytes * limits.direct_ranks;
@@ -114,14 +114,14 @@ void MessageCollective::plan_small_all_reduce() {
   end_phase();
 }
 
-// The same in rounds. The blocks of doubling_rounds() are the inputs.
+// The same in rounds. The blocks of visit_doubling_rounds() are the inputs.
 void MessageCollective::plan_doubling_all_reduce() {
   const int size = channel_->size(), me = channel_->rank();
   const std::int64_t bytes = call_.bytes();
   take_scratch(bytes * size);
   char* const blocks = scratch_.get();
   copy_own(blocks, call_.in, bytes);
-  for (const DoublingRound& round : doubling_rounds(me, size)) {
+  visit_doubling_rounds(me, size, [&](const DoublingRound& round) {
     sends_.push_back({round.to, blocks, round.blocks * bytes});
     receives_.push_back({round.from, blocks + round.held * bytes, round.blocks * bytes});
     if (round.held + round.blocks == size) {
@@ -129,11 +129,11 @@ void MessageCollective::plan_doubling_all_reduce() {
       for (int rank = 0; rank < size; ++rank) inputs_.push_back(blocks + (me - rank + size) % size * bytes);
     }
     end_phase();
-  }
+  });
 }
 
-// The blocks of doubling_rounds() are the parts. Those of a round are one range of the output, or two if they include
-// the last rank and rank 0.
+// The blocks of visit_doubling_rounds() are the parts. Those of a round are one range of the output, or two if they
+// include the last rank and rank 0.
 void MessageCollective::plan_doubling_all_gather() {
   const int size = channel_->size(), me = channel_->rank();
   offsets_.assign(1, 0);
@@ -147,11 +147,11 @@ void MessageCollective::plan_doubling_all_gather() {
     range(std::max(first, 0), last + 1);
     if (first < 0) range(first + size, size);
   };
-  for (const DoublingRound& round : doubling_rounds(me, size)) {
+  visit_doubling_rounds(me, size, [&](const DoublingRound& round) {
     add(sends_, round.to, me, round.blocks);
     add(receives_, round.from, round.from, round.blocks);
     end_phase();
-  }
+  });
 }
 
 void MessageCollective::plan_reduce_scatter() {
@@ -251,11 +251,11 @@ void MessageCollective::plan_broadcast() {
 }
 
 void MessageCollective::plan_barrier() {
-  for (const DoublingRound& round : doubling_rounds(channel_->rank(), channel_->size())) {
+  visit_doubling_rounds(channel_->rank(), channel_->size(), [&](const DoublingRound& round) {
     receives_.push_back({round.from, nullptr, 0});
     sends_.push_back({round.to, nullptr, 0});
     end_phase();
-  }
+  });
 }
 
 std::string MessageCollective::describe_pending(const std::vector<int>& missing) {

@@ -4,9 +4,16 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <numeric>
+#include <vector>
 
 namespace gantry::testing {
 namespace {
+
+std::vector<DoublingRound> doubling_rounds(int rank, int size) {
+  std::vector<DoublingRound> rounds;
+  visit_doubling_rounds(rank, size, [&](const DoublingRound& round) { rounds.push_back(round); });
+  return rounds;
+}
 
 // The rank that each block of a rank comes from, after all rounds of all ranks.
 std::vector<std::vector<int>> origins(int size) {
