@@ -1,5 +1,7 @@
 #include "gantry/tensors/kernels/rg_lru.h"
 
+#include <algorithm>
+
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
@@ -13,12 +15,19 @@ namespace {
 
 using OptionalStarts = std::optional<at::Tensor>;
 
-// Calls `loop(sample, group)` for all groups of channels, on all threads.
+// Calls `loop(sample, channels)` for all channels of all samples, on all threads.
 template <class T, class A, class Loop>
-void for_each_lru_group(const LruInputs<T, A>& of, const Loop& loop) {
-  const std::int64_t groups = (of.channels + kLruChannels - 1) / kLruChannels;
+void for_each_lru_channels(const LruInputs<T, A>& of, const Loop& loop) {
+  const auto parts = [](std::int64_t of_all, std::int64_t most) { return (of_all + most - 1) / most; };
+  constexpr std::int64_t kLanes = 32;  // a part has a multiple of them
+  const std::int64_t of_thread = parts(of.samples * of.channels, at::get_num_threads());
+  const std::int64_t width = std::clamp(parts(of_thread, kLanes) * kLanes, 4 * kLanes, kMostLruChannels);
+  const std::int64_t groups = parts(of.channels, width);
   at::parallel_for(0, of.samples * groups, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) loop(i / groups, i % groups);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t first = i % groups * width;
+      loop(i / groups, LruChannels{first, std::min(width, of.channels - first)});
+    }
   });
 }
 
@@ -28,7 +37,8 @@ void lru_on_cpu(at::Tensor& states, const at::Tensor& x, const at::Tensor& input
     using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
     const auto of = lru_inputs<scalar_t, Wide>(x, input_gate, recurrent_gate, scale, initial, starts);
     auto* const to = states.data_ptr<Wide>();
-    for_each_lru_group(of, [&](std::int64_t sample, std::int64_t group) { lru_group(of, to, sample, group); });
+    for_each_lru_channels(of,
+                          [&](std::int64_t sample, LruChannels channels) { lru_channels(of, to, sample, channels); });
   });
 }
 
@@ -39,8 +49,8 @@ void lru_backward_on_cpu(at::TensorList to, const at::Tensor& of_states, const a
     using Wide = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>;
     const auto of = lru_inputs<scalar_t, Wide>(x, input_gate, recurrent_gate, scale, initial, starts);
     const auto gradients = lru_gradients<Wide>(to, of_states, states);
-    for_each_lru_group(
-        of, [&](std::int64_t sample, std::int64_t group) { lru_group_backward(of, gradients, sample, group); });
+    for_each_lru_channels(
+        of, [&](std::int64_t sample, LruChannels channels) { lru_channels_backward(of, gradients, sample, channels); });
   });
 }
 

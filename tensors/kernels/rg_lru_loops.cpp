@@ -8,10 +8,10 @@ namespace gantry::kernels {
 namespace {
 
 template <class T, class A>
-GANTRY_IN_LOOPS void lru_tokens(const LruInputs<T, A>& of, A* states, std::int64_t sample, std::int64_t group) {
-  const std::int64_t first = group * kLruChannels, count = std::min(kLruChannels, of.channels - first);
+GANTRY_IN_LOOPS void lru_tokens(const LruInputs<T, A>& of, A* states, std::int64_t sample, LruChannels channels) {
+  const auto [first, count] = channels;
   const A* const scale = of.scale + first;
-  A state[kLruChannels];
+  A state[kMostLruChannels];
   std::copy(of.initial + sample * of.channels + first, of.initial + sample * of.channels + first + count, state);
   for (std::int64_t token = 0; token < of.tokens; ++token) {
     const std::int64_t row = of.row(sample, token) + first;
@@ -29,10 +29,12 @@ GANTRY_IN_LOOPS void lru_tokens(const LruInputs<T, A>& of, A* states, std::int64
 
 template <class T, class A>
 GANTRY_IN_LOOPS void lru_tokens_backward(const LruInputs<T, A>& of, const LruGradients<A>& to, std::int64_t sample,
-                                         std::int64_t group) {
-  const std::int64_t first = group * kLruChannels, count = std::min(kLruChannels, of.channels - first);
+                                         LruChannels channels) {
+  const auto [first, count] = channels;
   const A* const scale = of.scale + first;
-  A of_state[kLruChannels] = {}, of_scale[kLruChannels] = {};
+  A of_state[kMostLruChannels], of_scale[kMostLruChannels];
+  std::fill(of_state, of_state + count, A(0));
+  std::fill(of_scale, of_scale + count, A(0));
   for (std::int64_t token = of.tokens - 1; token >= 0; --token) {
     const std::int64_t row = of.row(sample, token) + first;
     const T *const x = of.x + row, *const input = of.input_gate + row, *const recurrent = of.recurrent_gate + row;
@@ -58,13 +60,14 @@ GANTRY_IN_LOOPS void lru_tokens_backward(const LruInputs<T, A>& of, const LruGra
 }  // namespace
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types
-#define GANTRY_LRU(T, A)                                                                                               \
-  GANTRY_HOST_LOOPS void lru_group(const LruInputs<T, A>& of, A* states, std::int64_t sample, std::int64_t group) {    \
-    lru_tokens(of, states, sample, group);                                                                             \
-  }                                                                                                                    \
-  GANTRY_HOST_LOOPS void lru_group_backward(const LruInputs<T, A>& of, const LruGradients<A>& to, std::int64_t sample, \
-                                            std::int64_t group) {                                                      \
-    lru_tokens_backward(of, to, sample, group);                                                                        \
+#define GANTRY_LRU(T, A)                                                                             \
+  GANTRY_HOST_LOOPS void lru_channels(const LruInputs<T, A>& of, A* states, std::int64_t sample,     \
+                                      LruChannels channels) {                                        \
+    lru_tokens(of, states, sample, channels);                                                        \
+  }                                                                                                  \
+  GANTRY_HOST_LOOPS void lru_channels_backward(const LruInputs<T, A>& of, const LruGradients<A>& to, \
+                                               std::int64_t sample, LruChannels channels) {          \
+    lru_tokens_backward(of, to, sample, channels);                                                   \
   }
 // NOLINTEND(bugprone-macro-parentheses)
 
