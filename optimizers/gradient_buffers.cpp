@@ -5,10 +5,19 @@
 
 #include "gantry/optimizers/overlap_sum.h"
 #include "gantry/optimizers/parameter_shards.h"
-#include "gantry/optimizers/partitioned_values.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
+namespace {
+
+// The gradients that the program has now.
+std::vector<torch::Tensor> visible_gradients(const std::vector<HeldTensor>& parameters) {
+  std::vector<torch::Tensor> gradients;
+  for (const auto& parameter : parameters) gradients.push_back(parameter.tensor.grad());
+  return gradients;
+}
+
+}  // namespace
 
 GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared,
                                  const ProcessGroupMesh& mesh, const GradientOptions& options)
@@ -60,7 +69,8 @@ void GradientBuffers::add_buckets(const std::vector<std::size_t>& parameters) {
       place.bucket = buckets_.size() - 1;
       place.member = member;
       place.trained = true;
-      stepped_[bucket.members[member].parameter] = make_stepped_placement(bucket.members[member].parameter);
+      stepped_[bucket.members[member].parameter] =
+          part_placement(bucketed(bucket.members[member].parameter), mesh_.mesh());
     }
   }
 }
@@ -118,18 +128,21 @@ bool GradientBuffers::begin_accumulation() {
   return removed;
 }
 
-void GradientBuffers::take_over() {
+// A removed gradient counts as zero. The contents of the bucket are from an earlier backward.
+void GradientBuffers::take_gradients(const std::vector<torch::Tensor>& of_program) {
   const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> added;
-  for (const auto& parameter : parameters_) added.push_back(parameter.tensor.grad());
-  add_parameters();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!trained(i) || added[i].is_same(member_of(i).gradient)) continue;
-    // A removed gradient counts as zero. The contents of the bucket are from an earlier backward.
-    member_of(i).gradient.zero_();
-    if (added[i].defined()) member_of(i).gradient.copy_(added[i]);
+    if (!trained(i) || is_in_unit(i) || of_program[i].is_same(member_of(i).gradient)) continue;
+    if (!member_of(i).gradient.defined()) continue;
+    of_program[i].defined() ? member_of(i).gradient.copy_(of_program[i]) : member_of(i).gradient.zero_();
     if (steps(i)) show_gradient(i);
   }
+}
+
+void GradientBuffers::take_over() {
+  const std::vector<torch::Tensor> before = visible_gradients(parameters_);
+  add_parameters();
+  take_gradients(before);
   leave_out_frozen();
 }
 
@@ -143,16 +156,7 @@ bool GradientBuffers::were_all_removed() const {
   return any;
 }
 
-void GradientBuffers::zero_removed() {
-  const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!steps(i) || !member_of(i).gradient.defined() || is_in_unit(i)) continue;
-    const torch::Tensor known = parameters_[i].tensor.grad();
-    if (known.is_same(member_of(i).gradient)) continue;
-    known.defined() ? member_of(i).gradient.copy_(known) : member_of(i).gradient.zero_();
-    show_gradient(i);
-  }
-}
+void GradientBuffers::zero_removed() { take_gradients(visible_gradients(parameters_)); }
 
 // If full gradients are kept, `sum` is a part of them. Otherwise, and in a unit, `sum` has its own memory.
 void GradientBuffers::zero(GradientBucket& bucket) {
@@ -312,6 +316,11 @@ void GradientBuffers::complete() {
   for (auto& bucket : buckets_) bucket.strategy->complete(bucket);
 }
 
+BucketedParameter GradientBuffers::bucketed(std::size_t parameter) const {
+  return {parameters_[parameter], bucket_of(parameter), member_of(parameter),
+          is_in_unit(parameter) ? &shards_->shard(parameter) : nullptr};
+}
+
 std::uint64_t GradientBuffers::changes() const {
   std::uint64_t count = 0;
   for (const auto& bucket : buckets_) {
@@ -322,89 +331,12 @@ std::uint64_t GradientBuffers::changes() const {
   return count;
 }
 
-Range GradientBuffers::owned(std::size_t parameter, int replica) const {
-  const std::int64_t elements = parameters_[parameter].tensor.numel();
-  const Range own = bucket_of(parameter).range(replica);
-  const std::int64_t offset = member_of(parameter).offset;
-  const std::int64_t begin = std::clamp<std::int64_t>(own.begin - offset, 0, elements);
-  return {begin, std::clamp<std::int64_t>(own.end - offset, begin, elements)};
-}
-
-int GradientBuffers::replica_of(const GradientBucket& bucket) const {
-  return bucket.is_partitioned() ? replicas_of(bucket, mesh_).rank() : 0;
-}
-
-Placement GradientBuffers::make_stepped_placement(std::size_t parameter) const {
-  if (is_in_unit(parameter)) return shards_->shard(parameter).placement;
-  Placement placement = parameters_[parameter].placement;
-  if (!sharded(parameter)) return placement;
-  const auto& replicas = bucket_of(parameter).kind.replicas;
-  ShardSpec shard = shard_rows(1, {});
-  for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, like the ranks of the group
-    if (std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end()) shard.axes.push_back(axis);
-  Segment segment{{0, parameters_[parameter].tensor.numel()}, {}};
-  for (int replica = 0; replica < shard.ranks(); ++replica) segment.range_of_rank.push_back(owned(parameter, replica));
-  shard.segments = {std::move(segment)};
-  placement.shards.push_back(std::move(shard));
-  return placement;
-}
-
-torch::Tensor GradientBuffers::owned_gradient(std::size_t parameter) const {
-  const GradientBucket& bucket = bucket_of(parameter);
-  if (is_in_unit(parameter))
-    return share_memory(bucket.sum, member_of(parameter).own, {shards_->shard(parameter).tensor.numel()});
-  const int replica = replica_of(bucket);
-  const Range part = owned(parameter, replica);
-  if (part.size() == 0) return share_memory(bucket.sum, 0, {0});
-  return share_memory(bucket.sum, member_of(parameter).offset + part.begin - bucket.range(replica).begin,
-                      {part.size()});
-}
-
-torch::Tensor GradientBuffers::owned_values(std::size_t parameter) const {
-  if (is_in_unit(parameter)) {
-    const torch::Tensor& shard = shards_->shard(parameter).tensor;
-    return share_memory(shard, 0, {shard.numel()});
-  }
-  const Range part = owned(parameter, replica_of(bucket_of(parameter)));
-  return share_memory(parameters_[parameter].tensor, part.begin, {part.size()});
-}
-
 bool GradientBuffers::has_values(std::size_t parameter) const {
   return !is_in_unit(parameter) || shards_->has_rows(parameter);
 }
 
 const HeldTensor& GradientBuffers::held(std::size_t parameter) const {
   return shards_ ? shards_->shard(parameter) : parameters_[parameter];
-}
-
-// --- Gathering stepped values on the replicas ---
-
-bool GradientBuffers::has_stage(const GradientBucket& bucket, int stage) const {
-  return std::any_of(bucket.members.begin(), bucket.members.end(), [&](const BucketMember& member) {
-    const auto& stages = parameters_[member.parameter].placement.stages;
-    return std::find(stages.begin(), stages.end(), stage) != stages.end();
-  });
-}
-
-void GradientBuffers::gather_values() {
-  const torch::NoGradGuard no_grad;
-  wait_values();
-  gathers_.resize(buckets_.size());
-  for (std::size_t number = buckets_.size(); number-- > 0;)
-    gathers_[number] = buckets_[number].strategy->gather_values(buckets_[number]);
-}
-
-void GradientBuffers::wait_values() {
-  for (auto& gather : gathers_) gather.wait();
-  gathers_.clear();
-}
-
-void GradientBuffers::wait_values(int stage) {
-  for (std::size_t number = 0; number < gathers_.size(); ++number) {
-    if (!has_stage(buckets_[number], stage)) continue;
-    gathers_[number].wait();
-    gathers_[number] = {};
-  }
 }
 
 }  // namespace gantry

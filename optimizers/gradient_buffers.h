@@ -23,6 +23,8 @@
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/nn/shard_style.h"
 #include "gantry/optimizers/bucket_strategy.h"
+#include "gantry/optimizers/stepped_part.h"
+#include "gantry/optimizers/value_gathers.h"
 #include "gantry/tensors/state_source.h"
 
 namespace gantry {
@@ -132,21 +134,17 @@ class GradientBuffers {
   }
   // The part of a parameter that this rank keeps: with ZeRO 3 its rows, otherwise all of the held parameter.
   const HeldTensor& held(std::size_t parameter) const;
-  // Placement of the elements that this rank steps. Without ZeRO it is the parameter's placement. With ZeRO
-  // the result of the earlier shards is also sharded over the replicas, by elements. Its ranges are those of
-  // the ranks that share this rank's other coordinates.
+  // The elements that this rank steps (optimizers/stepped_part.h).
   const Placement& stepped_placement(std::size_t parameter) const { return stepped_[parameter]; }
-  // This rank's range of the flattened gradient and of the flattened values, as [elements], without copies.
-  torch::Tensor owned_gradient(std::size_t parameter) const;
-  torch::Tensor owned_values(std::size_t parameter) const;
+  torch::Tensor owned_gradient(std::size_t parameter) const { return part_gradient(bucketed(parameter), mesh_); }
+  torch::Tensor owned_values(std::size_t parameter) const { return part_values(bucketed(parameter), mesh_); }
   // False while only master weights have the values (ZeRO 3).
   bool has_values(std::size_t parameter) const;
 
-  // Sends this rank's stepped ranges to all replicas, beginning with the first layers, so that a forward may
-  // start while the others are in flight. Collective over the replicas.
-  void gather_values();
-  void wait_values();           // for all parameters
-  void wait_values(int stage);  // for the parameters that the stage holds
+  // Gathers of the values that each replica has stepped (optimizers/value_gathers.h).
+  void gather_values() { gathers_.start(buckets_); }
+  void wait_values() { gathers_.wait(); }
+  void wait_values(int stage) { gathers_.wait(stage); }
 
  private:
   struct Place {
@@ -158,16 +156,13 @@ class GradientBuffers {
   };
 
   void add_buckets(const std::vector<std::size_t>& parameters);
+  void take_gradients(const std::vector<torch::Tensor>& of_program);
   void show_gradient(std::size_t parameter);
   bool show_gradients();
   void leave_out_frozen();
   void release_buckets();
   void send_ready();
   static void zero(GradientBucket& bucket);
-  // The elements of the flattened local parameter that replica `replica` steps; all of them without ZeRO.
-  Range owned(std::size_t parameter, int replica) const;
-  int replica_of(const GradientBucket& bucket) const;  // this rank among the bucket's replicas
-  bool has_stage(const GradientBucket& bucket, int stage) const;
   GradientBucket& bucket_of(std::size_t parameter) { return buckets_[place_[parameter].bucket]; }
   const GradientBucket& bucket_of(std::size_t parameter) const { return buckets_[place_[parameter].bucket]; }
   BucketMember& member_of(std::size_t parameter) { return bucket_of(parameter).members[place_[parameter].member]; }
@@ -175,7 +170,7 @@ class GradientBuffers {
     return bucket_of(parameter).members[place_[parameter].member];
   }
 
-  Placement make_stepped_placement(std::size_t parameter) const;
+  BucketedParameter bucketed(std::size_t parameter) const;
   bool is_in_unit(std::size_t parameter) const { return shards_ && trained(parameter); }
   // Units show their gradients themselves.
   bool shows_lazily(std::size_t parameter) const {
@@ -192,9 +187,9 @@ class GradientBuffers {
   GradientSum overlaps_;
   // In the order of their reductions. Strategies keep pointers to buckets, so they must not move.
   std::deque<GradientBucket> buckets_;
-  std::vector<Place> place_;   // by parameter
-  std::vector<Work> gathers_;  // gathers of values in flight, by bucket; empty: none
-  std::size_t next_ = 0;       // the bucket whose reduction is launched next
+  std::vector<Place> place_;  // by parameter
+  ValueGathers gathers_{parameters_};
+  std::size_t next_ = 0;  // the bucket whose reduction is launched next
   bool watches_ = false;
   double left_ = 1;
   bool reduced_ = false;  // the buckets hold reduced sums
