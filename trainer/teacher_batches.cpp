@@ -11,19 +11,17 @@
 namespace gantry {
 namespace {
 
-using Json = nlohmann::json;
-
 std::string note_text(const Batch& batch) {
-  Json entries = Json::array();
+  nlohmann::json entries = nlohmann::json::array();
   for (const auto& [name, tensor] : batch.tensors)
     entries.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().slice(1).vec()});
-  return Json{{"samples", batch.samples}, {"tokens", batch.tokens_per_sample}, {"entries", entries}}.dump();
+  return nlohmann::json{{"samples", batch.samples}, {"tokens", batch.tokens_per_sample}, {"entries", entries}}.dump();
 }
 
 BatchNote parsed_note(const std::string& text) {
-  const Json note = Json::parse(text);
+  const nlohmann::json note = nlohmann::json::parse(text);
   BatchNote parsed{.samples = note.at("samples"), .tokens_per_sample = note.at("tokens"), .entries = {}};
-  for (const Json& entry : note.at("entries"))
+  for (const nlohmann::json& entry : note.at("entries"))
     parsed.entries.push_back({entry.at(0), static_cast<torch::ScalarType>(entry.at(1).get<int>()), entry.at(2)});
   return parsed;
 }
@@ -71,7 +69,7 @@ TensorDict unpacked(const torch::Tensor& bytes, const BatchNote& note) {
     Shape shape = entry.shape;
     shape.insert(shape.begin(), bytes.size(0));
     const std::int64_t size = bytes_of_sample(entry);
-    const torch::Tensor part = bytes.narrow(1, place, size).contiguous().clone();
+    const torch::Tensor part = bytes.narrow(1, place, size).clone(at::MemoryFormat::Contiguous);
     tensors.set(entry.name,
                 size > 0 ? part.view(entry.type).view(shape) : torch::empty(shape, torch::TensorOptions(entry.type)));
     place += size;
