@@ -13,6 +13,7 @@
 #include "gantry/cli/expert_text.h"
 #include "gantry/cli/recompute_text.h"
 #include "gantry/core/config.h"
+#include "gantry/core/config/teacher_layout.h"
 #include "gantry/core/io/output.h"
 #include "gantry/core/mesh.h"
 #include "gantry/models/described/family_reader.h"
@@ -57,6 +58,11 @@ std::string mesh_text(const Mesh& mesh) {
   const bool has_experts = mesh.has_expert_view();
   return view_text("mesh", mesh, axis::View::kDense) +
          (has_experts ? view_text("the same ranks by the placement of experts", mesh, axis::View::kExpert) : "");
+}
+
+std::string teacher_text(const ResolvedConfig& resolved) {
+  const auto mesh = teacher_mesh(resolved.config, resolved.mesh.size());
+  return mesh ? view_text("mesh of the teacher", *mesh, axis::View::kDense) : "";
 }
 
 // The number of layers of a stage that are of the image encoder.
@@ -143,6 +149,7 @@ std::string to_json(const ResolvedConfig& resolved, const std::string& plan) {
   Json all = {{"config", Json::parse(resolved.config.to_json())},
               {"mesh", mesh_json(resolved.mesh)},
               {"stages", stages_json(resolved)}};
+  if (const auto mesh = teacher_mesh(resolved.config, resolved.mesh.size())) all["teacher_mesh"] = mesh_json(*mesh);
   if (!plan.empty()) all["plan"] = plan.substr(0, plan.find('\n'));
   if (resolved.step) all["step"] = step_json(*resolved.step);
   if (resolved.context) all["context"] = cli::to_json(*resolved.context);
@@ -217,8 +224,8 @@ void show_config(const std::string& path, const std::vector<std::string>& sets, 
   check_shards(resolved.config);
   print_output(json ? to_json(resolved, read.text)
                     : resolved.config.to_yaml() + (read.text.empty() ? "" : "\n" + read.text) +
-                          mesh_text(resolved.mesh) + stages_text(resolved) + step_text(resolved.step) +
-                          to_text(resolved.context) + to_text(resolved.experts) +
+                          mesh_text(resolved.mesh) + teacher_text(resolved) + stages_text(resolved) +
+                          step_text(resolved.step) + to_text(resolved.context) + to_text(resolved.experts) +
                           (resolved.recompute ? cli::to_text(*resolved.recompute, resolved.layers) : ""));
 }
 

@@ -6,7 +6,9 @@
 #include "gantry/booster/image_encoder.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
+#include "gantry/core/config/teacher_layout.h"
 #include "gantry/core/error.h"
+#include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -37,21 +39,81 @@ Config config_of_teacher(const Config& config) {
   return teacher;
 }
 
+// The same with the layout train.objective.teacher_parallel. Options of training, and of stages, are the student's.
+Config in_own_layout(Config teacher, const Config& student) {
+  const TeacherParallelConfig& layout = *student.train.objective.teacher_parallel;
+  teacher.parallel = {.tensor = layout.tensor,
+                      .pipeline = layout.pipeline,
+                      .sequence_parallel = student.parallel.sequence_parallel,
+                      .tensor_overlap = student.parallel.tensor_overlap,
+                      .order = student.parallel.order};
+  teacher.experts = {};
+  teacher.schedule = {};
+  teacher.schedule.microbatches = student.schedule.microbatches;
+  teacher.schedule.microbatch_size = student.schedule.microbatch_size;
+  teacher.elastic = {};
+  teacher.train = {};
+  return teacher;
+}
+
 }  // namespace
 
-Teacher::Teacher(const Config& config, Booster& booster, std::shared_ptr<TeacherLogits> logits)
-    : booster_(booster), logits_(std::move(logits)) {
-  const Config teacher = config_of_teacher(config);
-  boosted_ = booster.boost(BoostRequest{.model = build_model(teacher),
-                                        .criterion = keep_logits(logits_),
-                                        .policy = policies().at(teacher.model.policy)()});
-  load_weights(teacher, boosted_, booster.mesh());
+Teacher::OwnLayout::OwnLayout(World& base, const Config& teacher, Mesh mesh)
+    : world(base.backend(), teacher, std::move(mesh)),
+      booster(std::make_unique<HybridParallelPlugin>(world, parallel_options(teacher, world.mesh()))) {}
+
+Teacher::Teacher(const Config& config, World& world, Booster& booster, const Boosted& student,
+                 std::shared_ptr<TeacherLogits> logits)
+    : student_(booster), logits_(std::move(logits)) {
+  Config teacher = config_of_teacher(config);
+  if (auto mesh = teacher_mesh(config, world.size())) {
+    teacher = in_own_layout(std::move(teacher), config);
+    own_ = std::make_unique<OwnLayout>(world, teacher, std::move(*mesh));
+  }
+  boosted_ = boost(teacher);
+  if (own_) {
+    const std::int64_t vocabulary = vocabulary_of(config);
+    own_->layouts = std::make_unique<TeacherLayouts>(LogitsLayout(student_.plugin(), student, vocabulary),
+                                                     LogitsLayout(own_->booster.plugin(), boosted_, vocabulary),
+                                                     world.device(), student_.mesh().world_group());
+  }
+  load_weights(teacher, boosted_, this->booster().mesh());
+}
+
+Boosted Teacher::boost(const Config& teacher) {
+  BoostRequest request;
+  request.model = build_model(teacher);
+  request.criterion = keep_logits(own_ ? own_->logits : logits_);
+  request.policy = policies().at(teacher.model.policy)();
+  if (!own_) return student_.boost(request);
+  try {
+    return own_->booster.boost(request);
+  } catch (const ConfigError& error) {
+    throw ConfigError({"train.objective.teacher_parallel",
+                       std::string("the teacher does not fit its layout: ") + error.what(), "a layout of the teacher",
+                       "change its tensor or pipeline"});
+  }
+}
+
+void Teacher::run(Batch& batch, TeacherLogits& logits) {
+  batch.tensors.set(kTeacherRows, torch::arange(batch.samples, torch::kInt64));
+  logits.samples = batch.samples;
+  booster().execute_pipeline(batch, boosted_, {.broadcast_loss = true, .forward_only = true});
 }
 
 Batch Teacher::prepare(Batch batch) {
-  batch.tensors.set(kTeacherRows, torch::arange(batch.samples, torch::kInt64));
+  if (!own_) {
+    run(batch, *logits_);
+    return batch;
+  }
+  const auto compute = [this](const Batch& given) {
+    Batch part = given;
+    run(part, *own_->logits);
+    return std::exchange(own_->logits->logits, {});  // only the student's layout keeps them
+  };
+  logits_->logits = own_->layouts->logits_of(batch, compute, logits_->logits);
   logits_->samples = batch.samples;
-  booster_.execute_pipeline(batch, boosted_, {.broadcast_loss = true, .forward_only = true});
+  batch.tensors.set(kTeacherRows, torch::arange(batch.samples, torch::kInt64));
   return batch;
 }
 

@@ -1,26 +1,47 @@
 // The teacher of a run with distillation.
 #pragma once
 
+#include <memory>
+
 #include "gantry/booster/booster.h"
+#include "gantry/comm/world.h"
 #include "gantry/plugins/objective_parts.h"
+#include "gantry/trainer/teacher_layouts.h"
 
 namespace gantry {
 
-// A second model in the layout of the run, without an optimizer.
+// A second model without an optimizer, in the layout of the run or in one of its own over the same ranks.
 class Teacher {
  public:
-  // Loads the model of train.objective.teacher. Throws ConfigError if it does not have the vocabulary of the student.
-  // `booster` is not owned. Collective over the world.
-  Teacher(const Config& config, Booster& booster, std::shared_ptr<TeacherLogits> logits);
+  // Loads the model of train.objective.teacher. Throws ConfigError if it does not have the vocabulary of the student,
+  // or does not fit train.objective.teacher_parallel. `world`, and `booster` of the student, are not owned. Collective
+  // over the world.
+  Teacher(const Config& config, World& world, Booster& booster, const Boosted& student,
+          std::shared_ptr<TeacherLogits> logits);
 
   // Computes the teacher's logits of a batch, and returns the batch with the entry that finds them. Collective over the
   // world.
   Batch prepare(Batch batch);
 
  private:
-  Booster& booster_;
+  // A layout of the teacher's own.
+  struct OwnLayout {
+    OwnLayout(World& base, const Config& teacher, Mesh mesh);
+    World world;
+    Booster booster;
+    std::shared_ptr<TeacherLogits> logits = std::make_shared<TeacherLogits>();
+    std::unique_ptr<TeacherLayouts> layouts;
+  };
+
+  Booster& booster() { return own_ ? own_->booster : student_; }
+  Boosted boost(const Config& teacher);
+  // Computes the logits of a batch of the teacher's layout.
+  void run(Batch& batch, TeacherLogits& logits);
+
+  Booster& student_;
+  std::shared_ptr<TeacherLogits> logits_;  // in the student's layout
+  std::unique_ptr<OwnLayout> own_;         // null: the student's layout
   Boosted boosted_;
-  std::shared_ptr<TeacherLogits> logits_;
 };
 
 }  // namespace gantry

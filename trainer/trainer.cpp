@@ -9,6 +9,7 @@
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/base/steady_seconds.h"
 #include "gantry/core/base/warning.h"
+#include "gantry/core/config/teacher_layout.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/backends.h"
 #include "gantry/profiling/communication_meter.h"
@@ -170,6 +171,7 @@ class Trainer::Run {
   }
 
   void boost() {
+    teacher_mesh(config_, world_.size());  // throws before data and models are read
     const bool has_own_data = given_.loader != nullptr;
     const RunParts parts = assemble_parts(std::exchange(given_, {}), config_, world_, mesh_);
     listeners_.set_steps(config_.train.steps);
@@ -193,7 +195,7 @@ class Trainer::Run {
 
   PrepareBatch preparation_of(const ObjectiveParts& parts) {
     if (parts.teacher)
-      return [teacher = std::make_shared<Teacher>(config_, booster_, parts.teacher)](Batch batch) {
+      return [teacher = std::make_shared<Teacher>(config_, world_, booster_, boosted_, parts.teacher)](Batch batch) {
         return teacher->prepare(std::move(batch));
       };
     if (!parts.step) return {};

@@ -19,6 +19,7 @@
 #include "gantry/core/config/expert_ranks.h"
 #include "gantry/core/config/schedule_choice.h"
 #include "gantry/core/config/schedule_names.h"
+#include "gantry/core/config/teacher_layout.h"
 #include "gantry/core/config/yaml_json.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/readable_file.h"
@@ -212,8 +213,8 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
                fmt::format("tensor {} * pipeline {} * {}data {} ranks", tensor, pipeline,
                            context > 1 ? fmt::format("context {} * ", context) : "", replicas),
                fmt::format("at most {}", kMostRanks));
-  for (const auto& fault :
-       {fault_of_experts(config.parallel), fault_of_device_graphs(config), fault_of_elastic(config)})
+  for (const auto& fault : {fault_of_experts(config.parallel), fault_of_device_graphs(config), fault_of_elastic(config),
+                            fault_of_teacher(config)})
     if (fault) faults.add(fault->where, mark_of_key(root, fault->where), fault->what, fault->expected, fault->remedy);
   if (!config.data.format.empty() && config.data.batch_size < replicas)
     faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),

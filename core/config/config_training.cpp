@@ -115,7 +115,7 @@ void read_otlp(ConfigSection& train, std::string& otlp) {
 
 }  // namespace
 
-void read_objective(ConfigSection section, ObjectiveConfig& objective) {
+void read_objective(ConfigFaults& faults, ConfigSection section, ObjectiveConfig& objective) {
   section.text("name", objective.name, {"dpo", "ipo", "simpo", "cpo", "orpo", "kto", "reward", "distill"});
   const bool distils = objective.name == "distill", is_cpo = objective.name == "cpo";
   if (distils) objective.beta = 0.5;
@@ -135,6 +135,13 @@ void read_objective(ConfigSection section, ObjectiveConfig& objective) {
   section.number("undesirable_weight", objective.undesirable_weight, 0, kInfinity);
   section.number("center_rewards_coefficient", objective.center_rewards_coefficient, 0, kInfinity);
   section.text("teacher", objective.teacher);
+  if (const YAML::Node node = section.node("teacher_parallel"); node.IsDefined()) {
+    ConfigSection layout(faults, "train.objective.teacher_parallel", node);
+    objective.teacher_parallel.emplace();
+    layout.integer("tensor", objective.teacher_parallel->tensor, 1, 1'000'000);
+    layout.integer("pipeline", objective.teacher_parallel->pipeline, 1, 1'000'000);
+    layout.finish();
+  }
   section.number("temperature", objective.temperature, 0, kInfinity, /*open_below=*/true);
   section.number("alpha", objective.alpha, 0, 1);
   section.text("reference", objective.reference);
@@ -168,7 +175,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.text("non_finite", config.train.non_finite, {"stop", "skip"});
     train.number("label_smoothing", config.train.label_smoothing, 0, 1);
     if (const YAML::Node objective = train.node("objective"); objective.IsDefined())
-      read_objective({faults, "train.objective", objective}, config.train.objective);
+      read_objective(faults, {faults, "train.objective", objective}, config.train.objective);
     train.number("max_minutes", config.train.max_minutes, 0, 1e9);
     train.number("neftune_alpha", config.train.neftune_alpha, 0, 1e9);
     train.number("ema", config.train.ema, 0, 1);

@@ -206,6 +206,8 @@ std::string objective_text(const ObjectiveConfig& objective) {
   if (name == "kto") add("undesirable_weight", objective.undesirable_weight);
   if (name == "reward") add("center_rewards_coefficient", objective.center_rewards_coefficient);
   if (name == "distill") text += ", teacher: " + quoted(objective.teacher);
+  if (const auto& layout = objective.teacher_parallel; layout && name == "distill")
+    text += fmt::format(", teacher_parallel: {{tensor: {}, pipeline: {}}}", layout->tensor, layout->pipeline);
   if (name == "distill") add("temperature", objective.temperature);
   if (name == "distill") add("alpha", objective.alpha);
   if (!objective.reference.empty()) text += ", reference: " + quoted(objective.reference);

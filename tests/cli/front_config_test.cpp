@@ -111,6 +111,27 @@ TEST(ConfigText, HasTheSame) {
     EXPECT_NE(out.find(part), std::string::npos) << part << "\nis not in\n" << out;
 }
 
+TEST(ConfigText, ShowsTheLayoutOfATeacher) {
+  const std::string teacher =
+      "--set 'train.objective={name: distill, teacher: x, teacher_parallel: {tensor: 3, pipeline: 2}}'";
+  const Outcome run = show(kConfig, teacher);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const char* part : {"teacher_parallel: {tensor: 3, pipeline: 2}", "mesh of the teacher: dp 2 x pp 2 x tp 3",
+                           "rank 9 (dp 1, pp 1, tp 0)"})
+    EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
+  EXPECT_EQ(Json::parse(show(kConfig, teacher + " --json").out)["teacher_mesh"]["axes"][2],
+            (Json{{"name", "tp"}, {"size", 3}}));
+  EXPECT_FALSE(Json::parse(show(kConfig, "--json").out).contains("teacher_mesh"));
+  const Outcome refused = show(kConfig, teacher + " --set train.objective.teacher_parallel.tensor=5");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(
+      refused.err.find("train.objective.teacher_parallel: tensor 5 * pipeline 2 = 10 does not divide the 12 ranks "
+                       "of this job; expected sizes whose product divides the ranks; change tensor or pipeline of "
+                       "the teacher"),
+      std::string::npos)
+      << refused.err;
+}
+
 TEST(ConfigText, MarksTheLayersOfAnImageEncoder) {
   const std::string text = "model: {path: \"" GANTRY_SOURCE_DIR
                            "/tests/golden/images/chats/gemma3\", config: {image_encoder: true}}\n"

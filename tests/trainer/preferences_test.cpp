@@ -207,6 +207,34 @@ TEST(DistillationRun, LearnsFromATeacherInEveryLayout) {
   }
 }
 
+TEST(DistillationRun, LearnsFromATeacherInALayoutOfItsOwn) {
+  std::string lines;
+  for (int i = 0; i < 21; ++i)
+    lines += Json{{"text", fmt::format("{} and {} is {}", i, i, 2 * i).substr(0, 12)}}.dump() + "\n";
+  const PreferenceRun run("{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/llama, alpha: 0.2}", lines);
+  const std::string sets = fmt::format(
+      "--set model.config.resid_pdrop=0 --set model.config.vocab_size=211 --set model.config.n_layer=4 "
+      "--set data.tokenizer=bytes --set data.sequence_length=16 --set evaluation.path={} --set evaluation.every=5 ",
+      run.scratch.write("held_out.jsonl", lines));
+  const Outcome alone = run.train("alone", sets);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const auto metrics = run.metrics("alone");
+  ASSERT_EQ(metrics.size(), 6u);
+  for (const char* layout :
+       {"parallel.data=2 --set parallel.zero=3 --set train.objective.teacher_parallel.tensor=2",
+        "parallel.pipeline=2 --set parallel.tensor=2 --set train.objective.teacher_parallel.tensor=4",
+        "parallel.pipeline=4 --set train.objective.teacher_parallel.pipeline=2",
+        "parallel.context=2 --set train.objective.teacher_parallel.tensor=2"}) {
+    const Outcome other = run.train("other", sets + "--set " + layout);
+    ASSERT_EQ(other.exit_code, 0) << layout << other.err;
+    expect_same_metrics(metrics, run.metrics("other"), layout);
+  }
+  const Outcome refused =
+      run.train("other", sets + "--set parallel.tensor=2 --set train.objective.teacher_parallel.pipeline=3");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("train.objective.teacher_parallel: tensor 1 * pipeline 3 = 3 does not divide"));
+}
+
 TEST(DistillationRun, RefusesASharedVocabulary) {
   const PreferenceRun run("{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/llama}",
                           Json{{"text", "one and two"}}.dump() + "\n");

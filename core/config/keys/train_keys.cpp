@@ -148,6 +148,17 @@ std::vector<ConfigKey> train_keys() {
       {"train.objective.center_rewards_coefficient", "0",
        "coefficient of the squared sum of the two scores, which centers them at 0 (arXiv 2312.09244)", &kReward},
       {"train.objective.teacher", "", "directory of the teacher, a decoder with the same vocabulary", &kDistill},
+      {"train.objective.teacher_parallel", "",
+       "layout of the teacher over the ranks of the run, which need not be that of the student "
+       "([docs/preferences.md](preferences.md#the-layout-of-the-teacher)); without it the teacher has the student's "
+       "layout",
+       &kDistill},
+      {"train.objective.teacher_parallel.tensor", "1",
+       "number of ranks over which each layer of the teacher is sharded", &kDistill},
+      {"train.objective.teacher_parallel.pipeline", "1",
+       "number of pipeline ranks, over which the layers of the teacher are partitioned. The remaining ranks are "
+       "replicas: ranks / (tensor * pipeline)",
+       &kDistill},
       {"train.objective.temperature", "1", "divisor of the logits of student and teacher", &kDistill},
       {"train.objective.alpha", "0", "share of the cross entropy of the labels in the loss", &kDistill},
       {"train.objective.reference", "",

@@ -213,6 +213,12 @@ struct EvaluationConfig {
   bool ema = false;                       // evaluate the averages of train.ema in place of the weights
 };
 
+// The sizes of the axes of a teacher with a layout of its own over the ranks of the run.
+struct TeacherParallelConfig {
+  int tensor = 1;
+  int pipeline = 1;
+};
+
 // Section `train.objective`: a loss other than that of the model's head. The coefficients have TRL's names.
 struct ObjectiveConfig {
   // dpo | ipo | simpo | cpo | orpo | kto | reward | distill; empty: the loss of the model's head
@@ -224,11 +230,12 @@ struct ObjectiveConfig {
   std::string loss_type;
   double cpo_alpha = 0;  // cpo, simpo: weight of the cross entropy of the chosen completions
   double gamma = 0.5;    // simpo: target margin of the rewards
-  double desirable_weight = 1, undesirable_weight = 1;  // kto: weights of the two kinds of completions
-  double center_rewards_coefficient = 0;                // reward: coefficient of the square of the sum of two scores
-  std::string teacher;                                  // distill: directory of the teacher
-  double temperature = 1;                               // distill: of both distributions
-  double alpha = 0;                                     // distill: share of the cross entropy of the labels
+  double desirable_weight = 1, undesirable_weight = 1;    // kto: weights of the two kinds of completions
+  double center_rewards_coefficient = 0;                  // reward: coefficient of the square of the sum of two scores
+  std::string teacher;                                    // distill: directory of the teacher
+  std::optional<TeacherParallelConfig> teacher_parallel;  // distill: layout of the teacher; empty: that of the student
+  double temperature = 1;                                 // distill: of both distributions
+  double alpha = 0;                                       // distill: share of the cross entropy of the labels
   std::string reference;  // dpo, ipo, kto: directory of the reference weights; empty: the initial weights
   bool is_on() const { return !name.empty(); }
   bool has_reference() const { return name == "dpo" || name == "ipo" || name == "kto"; }
