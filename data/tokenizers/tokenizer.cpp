@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/io/paths.h"
+#include "gantry/data/tokenizers/directory_tokens.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
 #include "gantry/data/tokenizers/post_processor.h"
@@ -45,7 +46,7 @@ constexpr const char* kKnown =
     "vocab.txt";
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path, bool is_folder) {
-  const auto file = add_directory_tokens(read_json_file(path, kMostTokenizerBytes), path.parent_path());
+  const auto file = add_directory_tokens(read_json_file(path, kMostTokenizerBytes), DirectorySettings(path.parent_path()));
   return std::make_unique<TokenizerPipeline>(file, path, is_folder);
 }
 

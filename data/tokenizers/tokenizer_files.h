@@ -14,11 +14,6 @@ struct ConvertedTokenizer {
   SpecialTokenIds special = {};  // used if the directory's files do not name them
 };
 
-// Adds tokens of the files next to a tokenizer.json that `file`, its contents, does not have: those of
-// added_tokens.json, bos_token and the other named tokens, and extra_special_tokens. They get the next free ids.
-// Contents that are not a tokenizer are returned as they are. Throws InputError for a fault in the other files.
-nlohmann::json add_directory_tokens(nlohmann::json file, const std::filesystem::path& folder);
-
 // vocab.json and merges.txt in `folder`. The tokenizer_class of tokenizer_config.json decides the other parts: GPT2
 // (also without a class), Roberta, Whisper, CLIP or Qwen2. Throws InputError for another class.
 ConvertedTokenizer convert_vocab_json(const std::filesystem::path& folder);

@@ -210,16 +210,35 @@ TEST(LoadTokenizer, Gpt2FilesTakeTheirConfigsTokens) {
   const ScratchFolder scratch;
   for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, scratch / name);
   const std::int64_t size = load_tokenizer(scratch.path())->size();
-  scratch.write("added_tokens.json", "{\"<mark>\": " + std::to_string(size) + "}");
   scratch.write("tokenizer_config.json",
                 R"({"pad_token": "<mark>", "add_prefix_space": true, "added_tokens_decoder": {")" +
-                    std::to_string(size + 1) + R"(": {"content": "<x>", "lstrip": true}}})");
+                    std::to_string(size) + R"(": {"content": "<x>", "lstrip": true}}})");
   const auto tokenizer = load_tokenizer(scratch.path());
-  EXPECT_EQ(tokenizer->special().padding, size);
-  EXPECT_EQ(tokenizer->encode("<mark>  <x>"), (TokenIds{size, size + 1}));
+  EXPECT_EQ(tokenizer->special().padding, size + 1);
+  EXPECT_EQ(tokenizer->encode("<mark>  <x>"), (TokenIds{size + 1, size}));
   EXPECT_EQ(tokenizer->encode("the"), tokenizer->encode(" the"));
-  scratch.write("added_tokens.json", "{\"<mark>\": 0}");
-  EXPECT_THAT(fault(scratch.path()), HasSubstr("0 is '<mark>' here and '!' in the vocabulary"));
+}
+
+// As in transformers 5.24, which ignores the ids of added_tokens.json except for their order.
+TEST(LoadTokenizer, FilesOfVocabulariesGiveAddedTokensTheNextIds) {
+  const ScratchFolder bert;
+  bert.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
+  bert.write("added_tokens.json", R"({"newtok": 12, "[E1]": 9, "[CLS]": 2})");
+  bert.write("tokenizer_config.json", R"({"additional_special_tokens": ["[E2]", "b"], "pad_token": "[P]"})");
+  const auto words = load_tokenizer(bert.path());
+  EXPECT_EQ(words->size(), 11);
+  EXPECT_EQ(words->special().padding, 9);
+  EXPECT_EQ(words->encode_surrounded("a NEWTOK b [e1] [E2] [CLS] [P]"), (TokenIds{2, 5, 8, 6, 7, 10, 2, 9, 3}));
+  EXPECT_EQ(words->decode(words->encode("a [CLS] [E2] b"), /*skip_specials=*/true), "a");
+
+  const ScratchFolder gpt2;
+  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, gpt2 / name);
+  const std::int64_t size = load_tokenizer(gpt2.path())->size();
+  gpt2.write("added_tokens.json", "{\"<mark>\": " + std::to_string(size + 5) + "}");
+  gpt2.write("tokenizer_config.json", R"({"pad_token": "<mark>", "extra_special_tokens": ["<x>"]})");
+  const auto bytes = load_tokenizer(gpt2.path());
+  EXPECT_EQ(bytes->special().padding, size);
+  EXPECT_EQ(bytes->encode("<mark><x>"), (TokenIds{size, size + 1}));
 }
 
 // The same for a tokenizer whose tokens consist of characters, not of bytes.
@@ -297,8 +316,8 @@ TEST(LoadTokenizer, AnAddedTokenInAGapIsFoundByItsOwnText) {
   const std::int64_t gap = vocabulary.size();
   vocabulary["\u0120zz"] = gap + 1;
   scratch.write("vocab.json", vocabulary.dump());
-  scratch.write("added_tokens.json", "{\"<mark>\": " + std::to_string(gap) + "}");
-  scratch.write("tokenizer_config.json", R"({"pad_token": "<mark>"})");
+  scratch.write("tokenizer_config.json", R"({"pad_token": "<mark>", "added_tokens_decoder": {")" + std::to_string(gap) +
+                                             R"(": {"content": "<mark>"}}})");
   const auto tokenizer = load_tokenizer(scratch.path());
   EXPECT_EQ(tokenizer->special().padding, gap);
   // The id without a text must not match a zero byte.

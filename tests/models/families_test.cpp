@@ -271,6 +271,11 @@ TEST(FamilyKeys, HeadsForLabelsReadThePaddingTokenOfEveryFamily) {
     EXPECT_EQ(spec.label_padding, 3) << family;
     EXPECT_EQ(spec.padding.has_value(), family == "llama") << family;
   }
+  const json last = {
+      {"architectures", {"OPTForSequenceClassification"}}, {"num_labels", 1}, {"pad_token_id", -1}, {"vocab_size", 50}};
+  const auto opt = models::decoder_spec("opt", last);
+  EXPECT_EQ(opt.label_padding, 49);
+  EXPECT_EQ(opt.padding, 49);
 }
 
 TEST(FamilyKeys, CapsOfGemma3AreThoseThatTransformersApplies) {
