@@ -83,6 +83,10 @@ DecoderSpec read_tower(const DecoderFamily& family, ConfigReader& reader) {
   }
   if (tower.text_tokens) spec.text_tokens = tower.text_tokens(reader.keys());
   if (family.read_vision && reader.flag(kImageEncoder, false)) spec.vision = family.read_vision(reader, spec);
+  if (tower.is_causal_lm) {
+    reader.ignore("tie_word_embeddings");
+    return spec;
+  }
   const bool tied = flag_key(nested, "tie_word_embeddings", tower.tied);
   spec.tied = reader.flag("tie_word_embeddings", tied);
   return spec;

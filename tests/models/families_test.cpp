@@ -278,6 +278,21 @@ TEST(FamilyKeys, HeadsForLabelsReadThePaddingTokenOfEveryFamily) {
   EXPECT_EQ(opt.padding, 49);
 }
 
+// As in transformers 5.24, whose Llama 4 with images contains a Llama4ForCausalLM.
+TEST(FamilyKeys, OnlyTheDecodersOwnKeyTiesLlama4) {
+  const auto is_tied = [](const json& decoder, const json& outside) {
+    json keys = {{"text_config", decoder}};
+    keys.update(outside);
+    return models::decoder_spec("llama4", keys).tied;
+  };
+  const json tied = {{"tie_word_embeddings", true}}, apart = {{"tie_word_embeddings", false}}, none = json::object();
+  for (const json& outside : {tied, apart, none}) {
+    EXPECT_TRUE(is_tied(tied, outside)) << outside;
+    EXPECT_FALSE(is_tied(apart, outside)) << outside;
+    EXPECT_FALSE(is_tied(none, outside)) << outside;
+  }
+}
+
 TEST(FamilyKeys, CapsOfGemma3AreThoseThatTransformersApplies) {
   const json caps = {{"attn_logit_softcapping", 2.0}, {"final_logit_softcapping", 3.0}};
   const auto text = models::decoder_spec("gemma3_text", caps);
