@@ -12,6 +12,7 @@ struct ConvertedTokenizer {
   nlohmann::json file;           // a tokenizer.json
   std::filesystem::path path;    // for messages; in the directory of the files
   SpecialTokenIds special = {};  // used if the directory's files do not name them
+  bool follows_flags = true;     // add_bos_token and add_eos_token of tokenizer_config.json replace the post-processor
 };
 
 // vocab.json and merges.txt in `folder`. The tokenizer_class of tokenizer_config.json decides the other parts: GPT2

@@ -123,12 +123,14 @@ void be_roberta(const DirectorySettings& settings, const json& ids, ConvertedTok
                 {"pad_token", "<pad>", &Role::padding},
                 {"mask_token", "<mask>"}},
                settings, ids, made);
+  made.follows_flags = false;
   made.file["post_processor"] = class_and_separator("RobertaProcessing", settings.token("cls_token", "<s>"),
                                                     settings.token("sep_token", "</s>"), ids);
 }
 
 void be_whisper(const DirectorySettings& settings, const json& ids, ConvertedTokenizer& made) {
   be_gpt2(settings, ids, made);
+  made.follows_flags = false;
   made.file["post_processor"] = known_template({"<|startoftranscript|>", "<|notimestamps|>"},
                                                {settings.token("eos_token", "<|endoftext|>")}, ids);
 }
@@ -154,6 +156,7 @@ void be_clip(const DirectorySettings& settings, const json& ids, ConvertedTokeni
   file["decoder"] = sequence("decoders", {{{"type", "ByteLevel"}},
                                           {{"type", "Replace"}, {"pattern", {{"String", "</w>"}}}, {"content", " "}},
                                           {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 1}}});
+  made.follows_flags = false;
   file["post_processor"] = known_template({begin}, {end}, ids);
 }
 
@@ -226,7 +229,8 @@ ConvertedTokenizer convert_vocab_txt(const fs::path& path) {
                {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
                {"decoder", {{"type", "WordPiece"}}},
                {"model", {{"type", "WordPiece"}, {"unk_token", settings.token("unk_token", "[UNK]")}, {"vocab", ids}}}},
-      .path = path};
+      .path = path,
+      .follows_flags = false};
   made.file = add_directory_tokens(std::move(made.file), settings);
   const json known = ids_with_added(made.file, settings);
   add_specials({{"cls_token", "[CLS]", &Role::begin},
