@@ -20,6 +20,7 @@
 #include "gantry/core/io/paths.h"
 #include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/adapter_modules.h"
+#include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/lora.h"
 #include "gantry/policies/policy.h"
@@ -201,9 +202,12 @@ json keys_of_merged(const StoredAdapter& adapter, const models::ModelFamily& fam
     return adapter.tensors.contains(one.hugging_face) || adapter.tensors.contains(path + kStoredA) ||
            adapter.tensors.contains(path + kStoredTableA);
   };
+  const auto is_head = [](const models::TiedTensor& one) {
+    return one.apart.contains("tie_word_embeddings") || one.apart.contains(models::kTextConfig);
+  };
   const bool table = !tied.empty() && changes(tied.front());
   for (const auto& one : tied)
-    if (changes(one) || (table && one.apart.contains("tie_word_embeddings"))) keys.update(one.apart);
+    if (changes(one) || (table && is_head(one))) keys.update(one.apart);
   return keys;
 }
 

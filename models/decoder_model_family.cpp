@@ -236,9 +236,15 @@ std::string normalised(const FileNames& files, const std::string& name) {
   return !below.empty() && name.starts_with(below) ? files.prefix.substr(0, dot) + name : files.prefix + name;
 }
 
-std::vector<TiedTensor> tied_tensors(const DecoderFamily& family, const DecoderSpec& spec) {
+std::vector<TiedTensor> tied_tensors(const DecoderFamily& family, const json& keys, const DecoderSpec& spec) {
   if (!spec.tied) return {};
-  return {{table_name(family.files, spec)}, {family.files.head + ".weight", {{"tie_word_embeddings", false}}}};
+  json apart = {{"tie_word_embeddings", false}};
+  if (family.tower && family.tower->is_causal_lm) {
+    json decoder = keys.value(kTextConfig, json::object());
+    decoder.update(apart);
+    apart = {{kTextConfig, decoder}};
+  }
+  return {{table_name(family.files, spec)}, {family.files.head + ".weight", apart}};
 }
 
 // A head for labels needs the padding token that the model uses, which may be the default of the family.
@@ -271,7 +277,7 @@ std::string task_of(const DecoderSpec& spec) {
 std::vector<std::pair<std::string, std::string>> module_names(const DecoderFamily& family) {
   const std::string text = "model.language_model.", head = "lm_head";
   std::vector<std::pair<std::string, std::string>> names;
-  if (!family.tower || family.tower->has_names_of_files) return names;
+  if (!family.tower || family.tower->is_causal_lm) return names;
   if (family.read_vision)
     for (const std::string& part : family.files.other_parts) names.emplace_back(part + ".", "model." + part + ".");
   if (family.files.prefix != text) names.emplace_back(family.files.prefix, text);
@@ -312,7 +318,7 @@ ModelFamily model_family(const DecoderFamily& family) {
             return has_labels(keys) ? problem_type_of(keys, label_count(keys)) : "single_label_classification";
           },
           .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
-          .tied_tensors = [family, spec](const json& keys) { return tied_tensors(family, spec(keys)); },
+          .tied_tensors = [family, spec](const json& keys) { return tied_tensors(family, keys, spec(keys)); },
           .other_parts = family.files.other_parts,
           .module_names = module_names(family),
           .is_ignored_tensor = [family, spec](const json& keys,

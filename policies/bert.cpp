@@ -1,5 +1,6 @@
 #include "gantry/policies/bert.h"
 
+#include "gantry/models/text_rows.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -43,7 +44,7 @@ StageLayout stages_of(const models::BertImpl& model) {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {}};
   if (model.embeddings_project) layout.first.emplace_back("embeddings_project");
   for (const char* part :
-       {"cls", "full_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs", "samples"})
+       {"cls", "full_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs", models::kSamples})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;
 }

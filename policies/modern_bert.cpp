@@ -1,5 +1,6 @@
 #include "gantry/policies/modern_bert.h"
 
+#include "gantry/models/text_rows.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -29,7 +30,7 @@ ShardPlan shards_of(const models::ModernBertImpl& model) {
 
 StageLayout stages_of(const models::ModernBertImpl& model) {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {"final_norm"}};
-  for (const char* part : {"full_sequence", "head", "drop", "decoder", "classifier", "samples"})
+  for (const char* part : {"full_sequence", "head", "drop", "decoder", "classifier", models::kSamples})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;
 }

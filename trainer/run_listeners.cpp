@@ -28,6 +28,17 @@ void named(const char* name, Call call) try {
                    "check the program's TrainerCallbacks"});
 }
 
+// Returns the ResourceError of `write`, for example for a full disk. Null without one.
+template <class Write>
+std::exception_ptr unwritten(Write write) {
+  try {
+    write();
+  } catch (const ResourceError&) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 template <class Metrics>
@@ -50,16 +61,22 @@ Sink* RunListeners::add_own(std::unique_ptr<Sink> sink) {
   return added;
 }
 
-void RunListeners::publish(const StepMetrics& metrics) {
-  write(metrics);
-  if (events_) events_->step(metrics);
+std::exception_ptr RunListeners::publish(const StepMetrics& metrics) {
+  const auto fault = unwritten([&] {
+    write(metrics);
+    if (events_) events_->step(metrics);
+  });
   tell("on_step", &TrainerCallbacks::on_step, metrics);
+  return fault;
 }
 
-void RunListeners::publish(const EvaluationMetrics& metrics) {
-  write(metrics);
-  if (events_) events_->evaluation(metrics);
+std::exception_ptr RunListeners::publish(const EvaluationMetrics& metrics) {
+  const auto fault = unwritten([&] {
+    write(metrics);
+    if (events_) events_->evaluation(metrics);
+  });
   tell("on_evaluation", &TrainerCallbacks::on_evaluation, metrics);
+  return fault;
 }
 
 void RunListeners::serve(const StatusPlace& place) {
@@ -120,9 +137,12 @@ void RunListeners::tell_before_step(std::int64_t step) const {
   tell("before_step", &TrainerCallbacks::before_step, step);
 }
 
-void RunListeners::tell_of_save(std::int64_t step) const {
-  if (events_) events_->save(step);
+std::exception_ptr RunListeners::tell_of_save(std::int64_t step) const {
+  const auto fault = unwritten([&] {
+    if (events_) events_->save(step);
+  });
   tell("on_save", &TrainerCallbacks::on_save, step);
+  return fault;
 }
 
 void RunListeners::tell_of_end(const RunEnd& end) const {

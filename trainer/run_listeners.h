@@ -35,9 +35,10 @@ class RunListeners {
   // continues after `done` steps.
   void open(const Config& config, std::int64_t done);
 
-  // Passes metrics to the sinks on rank 0, and then to the callbacks.
-  void publish(const StepMetrics& metrics);
-  void publish(const EvaluationMetrics& metrics);
+  // Passes metrics to the sinks on rank 0, and then to the callbacks. Returns the ResourceError of a sink or of the
+  // events, so that the run can be saved before it ends; null without one.
+  [[nodiscard]] std::exception_ptr publish(const StepMetrics& metrics);
+  [[nodiscard]] std::exception_ptr publish(const EvaluationMetrics& metrics);
   // The following functions call the callbacks. An unknown exception, which would be an internal error,
   // becomes a UserError with the callback's name.
   void tell_of_start(std::int64_t done) const;
@@ -47,7 +48,7 @@ class RunListeners {
   bool reads_gradients() const;
   void tell_of_gradients(const StepGradients& gradients) const;
   void tell_before_step(std::int64_t step) const;
-  void tell_of_save(std::int64_t step) const;
+  [[nodiscard]] std::exception_ptr tell_of_save(std::int64_t step) const;  // returns the same as publish()
   void tell_of_end(const RunEnd& end) const;
   // Writes the exception that ends the run of this rank to the files.
   void tell_of_failure(std::exception_ptr error) noexcept;

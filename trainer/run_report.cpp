@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <fmt/format.h>
 #include <fstream>
 #include <map>
@@ -13,6 +14,7 @@
 #include <torch/version.h>
 
 #include "gantry/checkpoint/disk_work.h"
+#include "gantry/core/error.h"
 #include "gantry/core/host/this_host.h"
 #include "gantry/core/host/usable_cores.h"
 #include "gantry/core/io/durable_file.h"
@@ -186,9 +188,15 @@ std::string write_run_report(World& world, Plugin& plugin, Boosted& boosted, con
   const Json plan = planned_step(world.config(), plugin.mesh(), facts);
   const std::string text = report_text(world, plugin, boosted, facts, plan);
   const DiskProgress progress;
+  std::exception_ptr fault;  // thrown after the exchange of the ranks, because the run continues
   work_on_disk(plugin.mesh().world_group(), disk_limits(world.config().comm.timeout_seconds), progress, [&] {
-    if (world.is_main()) write_text_durably(world.config().output + "/report.json", text);
+    try {
+      if (world.is_main()) write_text_durably(world.config().output + "/report.json", text);
+    } catch (const ResourceError&) {
+      fault = std::current_exception();
+    }
   });
+  if (fault) std::rethrow_exception(fault);
   return plan.is_object() && plan.contains("largest_gap") ? plan["largest_gap"]["text"].get<std::string>() : "";
 }
 

@@ -18,7 +18,7 @@ bool RunStops::wants_stop() const { return obeys_signals_ && stop_requested(); }
 
 RunStops::StopRequest RunStops::agreed() const {
   const Generation* const generation = current_generation();
-  const StopRequest mine = wants_stop()                                ? StopRequest::kStop
+  const StopRequest mine = wants_stop() || stops_                      ? StopRequest::kStop
                            : ends_                                     ? StopRequest::kEnd
                            : generation && generation->replica_waits() ? StopRequest::kGrow
                                                                        : StopRequest::kNone;

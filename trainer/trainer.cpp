@@ -1,5 +1,6 @@
 #include "gantry/trainer/trainer.h"
 
+#include <exception>
 #include <fmt/format.h>
 #include <utility>
 
@@ -164,7 +165,7 @@ class Trainer::Run {
     const nlohmann::json& known = earlier["metrics"];
     const bool is_missing =
         world_.is_main() && (config_.output.empty() || !has_metrics_of(config_.output, known.at("step")));
-    if (is_missing) listeners_.publish(carried_metrics(known));
+    if (is_missing) keep_fault(listeners_.publish(carried_metrics(known)));
     const bool was_missing = all_reduce_number(mesh_.world_group(), is_missing ? 1 : 0) > 0;
     elastic_.published();
     return was_missing;
@@ -240,7 +241,7 @@ class Trainer::Run {
       }
       last_step_ = step;
       if (elastic_.is_on()) metrics->replicas = mesh_.size(axis::kData);
-      listeners_.publish(*metrics);
+      keep_fault(listeners_.publish(*metrics));
       warn_of_starving(*metrics);
       if (config_.train.max_minutes > 0 && steady_seconds() - start_ >= 60 * config_.train.max_minutes) stops_.end();
       const RunStops::StopRequest wish = agree();
@@ -256,11 +257,13 @@ class Trainer::Run {
       stopped = asked && (!ended || evaluates);
       if (!stopped && evaluates) {
         stopped = !evaluate(step);
-        ended |= !stopped && (stops_.agreed() == RunStops::StopRequest::kEnd || evaluations_.is_out_of_patience());
+        const auto next = stopped ? RunStops::StopRequest::kStop : stops_.agreed();
+        ended |= !stopped && (next == RunStops::StopRequest::kEnd || evaluations_.is_out_of_patience());
+        stopped |= !ended && next == RunStops::StopRequest::kStop;
         if (stopped || ended) save();
       }
       profile_.step();
-      if (options_.status && !ended && redraws_at(step)) report(step);
+      if (options_.status && !ended && redraws_at(step)) redraw(step);
       if (wish == RunStops::StopRequest::kGrow && !ended && !stopped) elastic_.grow();
     }
     if (stopped) return How::kStopped;
@@ -289,11 +292,26 @@ class Trainer::Run {
     return stops_.agreed();
   }
 
+  // After a full disk of the output, the run saves a checkpoint and ends with the error of this rank.
+  void keep_fault(const std::exception_ptr& fault) {
+    if (!fault) return;
+    if (!unwritten_) unwritten_ = fault;
+    stops_.stop();
+  }
+
+  void redraw(std::int64_t step) {
+    try {
+      report(step);
+    } catch (const ResourceError&) {
+      keep_fault(std::current_exception());
+    }
+  }
+
   void save() {
     const double start = steady_seconds();
     if (!checkpoints_.save(last_step_, boosted_)) return;
     if (spans_) spans_->saved(last_step_, start, steady_seconds());
-    listeners_.tell_of_save(last_step_);
+    keep_fault(listeners_.tell_of_save(last_step_));
   }
 
   void save_given_up() {
@@ -307,13 +325,14 @@ class Trainer::Run {
   // result is not published either.
   bool evaluate(std::int64_t step, bool loss_alone = false) {
     const auto metrics = evaluations_.run(step, loss_alone, boosted_);
-    if (metrics && !loss_alone) listeners_.publish(*metrics);
+    if (metrics && !loss_alone) keep_fault(listeners_.publish(*metrics));
     return metrics.has_value();
   }
 
   void finish(RunEnd& end) {
-    profile_.finish();
     end.checkpoint = checkpoints_.finish();
+    if (unwritten_) std::rethrow_exception(unwritten_);
+    profile_.finish();
     listeners_.end_progress();
     if (options_.sample && end.how != How::kStopped && !stops_.asked_to_stop()) show_sample();
     draw_last_step();
@@ -370,6 +389,7 @@ class Trainer::Run {
   ExpertWatch experts_;
   RunProfile profile_;
   ElasticRun elastic_;
+  std::exception_ptr unwritten_;  // the first error of this rank's files of the output
   bool has_run_ = false;
   double start_ = steady_seconds();
   std::int64_t done_ = 0;       // steps before this run's first one

@@ -241,7 +241,7 @@ ConvertedTokenizer convert_sentence_piece(const fs::path& path, const SpecialTok
     made["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", encode_base64(model.table)}};
   made["added_tokens"] = added_of(model, settings, folder);
   made["post_processor"] = is_pairs ? surrounded_by(special.begin, {}) : surrounded_by({}, special.end);
-  return {std::move(made), path, special};
+  return {std::move(made), path, special, /*follows_flags=*/is_pairs};
 }
 
 }  // namespace gantry

@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/io/paths.h"
+#include "gantry/data/tokenizers/directory_tokens.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
 #include "gantry/data/tokenizers/post_processor.h"
@@ -44,24 +45,24 @@ constexpr const char* kKnown =
     "tokenizer.json, vocab.json with merges.txt, a SentencePiece or tiktoken *.model, *.tiktoken, or WordPiece's "
     "vocab.txt";
 
-std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path, bool is_folder) {
-  const auto file = add_directory_tokens(read_json_file(path, kMostTokenizerBytes), path.parent_path());
-  return std::make_unique<TokenizerPipeline>(file, path, is_folder);
+std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path) {
+  const auto file = add_directory_tokens(read_json_file(path, kMostTokenizerBytes), DirectorySettings(path.parent_path()));
+  return std::make_unique<TokenizerPipeline>(file, path, /*follows_flags=*/false);
 }
 
-std::unique_ptr<Tokenizer> load_converted(const ConvertedTokenizer& made, bool is_folder) {
-  return std::make_unique<TokenizerPipeline>(made.file, made.path, is_folder, made.special);
+std::unique_ptr<Tokenizer> load_converted(const ConvertedTokenizer& made) {
+  return std::make_unique<TokenizerPipeline>(made.file, made.path, made.follows_flags, made.special);
 }
 
 std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
   const std::string name = path.filename().string();
-  if (name == "vocab.json" || name == "merges.txt") return load_converted(convert_vocab_json(path.parent_path()), true);
+  if (name == "vocab.json" || name == "merges.txt") return load_converted(convert_vocab_json(path.parent_path()));
   const bool is_model = name.ends_with(".model") || name.ends_with(".tiktoken");
-  if (is_model && is_tiktoken_file(path)) return load_converted(convert_tiktoken(path), true);
+  if (is_model && is_tiktoken_file(path)) return load_converted(convert_tiktoken(path));
   if (is_model) return load_sentence_piece(path);
-  if (name.ends_with(".txt")) return load_converted(convert_vocab_txt(path), true);
+  if (name.ends_with(".txt")) return load_converted(convert_vocab_txt(path));
   if (!name.ends_with(".json")) throw InputError({path.string(), "the file is not a tokenizer file", kKnown, ""});
-  return load_tokenizer_json(path, false);
+  return load_tokenizer_json(path);
 }
 
 // Returns the first *.model of a directory, with tokenizer.model before others, or else the first *.tiktoken;
@@ -75,12 +76,12 @@ fs::path model_in(const fs::path& folder) {
 }
 
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
-  if (const fs::path json = folder / "tokenizer.json"; path_exists(json)) return load_tokenizer_json(json, true);
+  if (const fs::path json = folder / "tokenizer.json"; path_exists(json)) return load_tokenizer_json(json);
   if (path_exists(folder / "vocab.json") && path_exists(folder / "merges.txt")) return load_file(folder / "vocab.json");
   if (const fs::path model = model_in(folder); !model.empty()) {
     if (is_tiktoken_file(model)) return load_file(model);
     const auto alone = load_sentence_piece(model);  // reports a damaged file
-    return load_converted(convert_sentence_piece(model, alone->special()), true);
+    return load_converted(convert_sentence_piece(model, alone->special()));
   }
   if (path_exists(folder / "vocab.txt")) return load_file(folder / "vocab.txt");
   throw InputError({folder.string(), "the directory has no tokenizer", kKnown, ""});

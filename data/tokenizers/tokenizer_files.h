@@ -12,12 +12,8 @@ struct ConvertedTokenizer {
   nlohmann::json file;           // a tokenizer.json
   std::filesystem::path path;    // for messages; in the directory of the files
   SpecialTokenIds special = {};  // used if the directory's files do not name them
+  bool follows_flags = true;     // add_bos_token and add_eos_token of tokenizer_config.json replace the post-processor
 };
-
-// Adds tokens of the files next to a tokenizer.json that `file`, its contents, does not have: those of
-// added_tokens.json, bos_token and the other named tokens, and extra_special_tokens. They get the next free ids.
-// Contents that are not a tokenizer are returned as they are. Throws InputError for a fault in the other files.
-nlohmann::json add_directory_tokens(nlohmann::json file, const std::filesystem::path& folder);
 
 // vocab.json and merges.txt in `folder`. The tokenizer_class of tokenizer_config.json decides the other parts: GPT2
 // (also without a class), Roberta, Whisper, CLIP or Qwen2. Throws InputError for another class.

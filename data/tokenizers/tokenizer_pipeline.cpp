@@ -24,18 +24,11 @@ bool ends_with_bytes(const JsonView& file) {
   return !steps.empty() && steps.back().at("type").text() == "ByteLevel";
 }
 
-// Whisper's class keeps its own post-processor.
-bool replaces_post_processor(const JsonView& config) {
-  const auto name = config.find("tokenizer_class");
-  return (config.object().contains("add_bos_token") || config.object().contains("add_eos_token")) &&
-         !(name && name->text().starts_with("Whisper"));
-}
-
 }  // namespace
 
 TokenizerPipeline::~TokenizerPipeline() = default;
 
-TokenizerPipeline::TokenizerPipeline(const nlohmann::json& json, const fs::path& path, bool is_folder,
+TokenizerPipeline::TokenizerPipeline(const nlohmann::json& json, const fs::path& path, bool follows_flags,
                                      const SpecialTokenIds& special) {
   const JsonView file(json, path.string());
   const JsonView model = file.at("model");
@@ -59,7 +52,7 @@ TokenizerPipeline::TokenizerPipeline(const nlohmann::json& json, const fs::path&
   tokens_ = std::move(loaded.vocabulary.tokens);
   take_added(added, normalizer);
   read_decode(file);
-  read_surrounding(file, folder, is_folder);
+  read_surrounding(file, folder, follows_flags);
 }
 
 void TokenizerPipeline::read_steps(const JsonView& file, bool reads_bytes) {
@@ -92,13 +85,13 @@ void TokenizerPipeline::read_decode(const JsonView& file) {
   decoder_ = make_joining_decoder();
 }
 
-void TokenizerPipeline::read_surrounding(const JsonView& file, const fs::path& folder, bool is_folder) {
+void TokenizerPipeline::read_surrounding(const JsonView& file, const fs::path& folder, bool follows_flags) {
   if (const auto processor = file.find("post_processor")) processor_ = read_post_processor(*processor);
   const fs::path path = folder / "tokenizer_config.json";
-  if (is_folder && path_exists(path)) {
+  if (follows_flags && path_exists(path)) {
     const auto json = read_json_file(path, kMostTokenizerBytes);
     const JsonView config(json, path.string());
-    if (replaces_post_processor(config)) {
+    if (config.object().contains("add_bos_token") || config.object().contains("add_eos_token")) {
       TokenIds before, after;
       if (special_.begin && config.flag_or("add_bos_token", false)) before = {*special_.begin};
       if (special_.end && config.flag_or("add_eos_token", false)) after = {*special_.end};

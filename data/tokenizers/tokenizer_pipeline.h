@@ -27,9 +27,9 @@ class TokenizerPipeline final : public Tokenizer {
  public:
   // `file`: a parsed tokenizer.json. `path`: its path, for messages, and to find the special and added tokens of
   // tokenizer_config.json and special_tokens_map.json in the same directory. `special`: those that these files lack.
-  // `is_folder`: add_bos_token and add_eos_token of tokenizer_config.json replace the post-processor. Throws InputError
-  // for a damaged file, and for an unsupported part, which it names.
-  TokenizerPipeline(const nlohmann::json& file, const std::filesystem::path& path, bool is_folder,
+  // `follows_flags`: add_bos_token and add_eos_token of tokenizer_config.json replace the post-processor. Throws
+  // InputError for a damaged file, and for an unsupported part, which it names.
+  TokenizerPipeline(const nlohmann::json& file, const std::filesystem::path& path, bool follows_flags,
                     const SpecialTokenIds& special = {});
   ~TokenizerPipeline() override;
 
@@ -49,7 +49,7 @@ class TokenizerPipeline final : public Tokenizer {
   class BorrowedCache;
   void read_steps(const JsonView& file, bool reads_bytes);
   void take_added(const std::vector<AddedToken>& added, const std::shared_ptr<const Normalizer>& normalizer);
-  void read_surrounding(const JsonView& file, const std::filesystem::path& folder, bool is_folder);
+  void read_surrounding(const JsonView& file, const std::filesystem::path& folder, bool follows_flags);
   void read_decode(const JsonView& file);
   void append_part(const TextPart& part, PieceCache& cache, TokenIds& ids) const;
   void append_piece(std::string_view piece, bool at_start, std::size_t step, PieceCache& cache, TokenIds& ids) const;

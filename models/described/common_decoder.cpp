@@ -18,15 +18,6 @@ void check_heads(const AttentionSpec& attention, std::int64_t hidden, bool follo
                fmt::format("a divisor of num_attention_heads {}", attention.heads));
 }
 
-std::optional<std::int64_t> read_padding(ConfigReader& reader, std::int64_t vocabulary,
-                                         std::optional<std::int64_t> missing) {
-  if (!reader.keys().contains("pad_token_id")) return missing && *missing < vocabulary ? missing : std::nullopt;
-  if (!reader.has("pad_token_id")) return std::nullopt;
-  const std::int64_t padding = reader.size("pad_token_id", 0, -vocabulary);
-  if (padding >= vocabulary) refuse_key("pad_token_id", padding, fmt::format("below vocab_size {}", vocabulary));
-  return padding < 0 ? padding + vocabulary : padding;  // -1 counts from the end
-}
-
 AttentionSpec read_attention(ConfigReader& reader, std::int64_t hidden, const CommonDefaults& defaults) {
   AttentionSpec attention;
   attention.heads = reader.size("num_attention_heads", defaults.heads);
@@ -102,6 +93,15 @@ void read_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t window,
     windows.push_back(sliding ? window : 0);
   }
   reader.decides("windows", windows);
+}
+
+std::optional<std::int64_t> read_padding(ConfigReader& reader, std::int64_t vocabulary,
+                                         std::optional<std::int64_t> missing) {
+  if (!reader.keys().contains("pad_token_id")) return missing && *missing < vocabulary ? missing : std::nullopt;
+  if (!reader.has("pad_token_id")) return std::nullopt;
+  const std::int64_t padding = reader.size("pad_token_id", 0, -vocabulary);
+  if (padding >= vocabulary) refuse_key("pad_token_id", padding, fmt::format("below vocab_size {}", vocabulary));
+  return padding < 0 ? padding + vocabulary : padding;
 }
 
 }  // namespace gantry::models

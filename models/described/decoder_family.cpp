@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/models/described/common_decoder.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/model_outline.h"
 #include "gantry/models/described/sentence_modules.h"
@@ -22,11 +23,7 @@ DecoderSpec with_labels(DecoderSpec spec, ConfigReader& reader) {
     refuse_key(kMtpFactor, spec.mtp_loss, "0, or no such key", "a model with a head for labels predicts no tokens");
   spec.labels = label_count(reader.keys());
   // Also in families whose embedding has no row of padding.
-  spec.label_padding = spec.padding;
-  if (!spec.padding && reader.has("pad_token_id")) {
-    const std::int64_t padding = reader.size("pad_token_id", 0, -spec.vocabulary);
-    spec.label_padding = padding < 0 ? padding + spec.vocabulary : padding;  // as in read_common()
-  }
+  spec.label_padding = read_padding(reader, spec.vocabulary, spec.padding);
   problem_type_of(reader.keys(), spec.labels);
   spec.names.head = "score";
   spec.tied = spec.head_bias = false;
@@ -86,6 +83,10 @@ DecoderSpec read_tower(const DecoderFamily& family, ConfigReader& reader) {
   }
   if (tower.text_tokens) spec.text_tokens = tower.text_tokens(reader.keys());
   if (family.read_vision && reader.flag(kImageEncoder, false)) spec.vision = family.read_vision(reader, spec);
+  if (tower.is_causal_lm) {
+    reader.ignore("tie_word_embeddings");
+    return spec;
+  }
   const bool tied = flag_key(nested, "tie_word_embeddings", tower.tied);
   spec.tied = reader.flag("tie_word_embeddings", tied);
   return spec;

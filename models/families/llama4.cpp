@@ -158,7 +158,7 @@ DecoderFamily llama4_family() {
           .harmless = {"boi_token_index", "eoi_token_index", "for_llm_compressor", "image_token_index",
                        "output_router_logits", "router_aux_loss_coef", "vision_config"},
           .small = {{"text_config", small_llama4_keys()}},
-          .tower = TowerKeys{.text_types = {"llama4_text"}, .has_names_of_files = true}};
+          .tower = TowerKeys{.text_types = {"llama4_text"}, .is_causal_lm = true}};
 }
 
 }  // namespace gantry::models

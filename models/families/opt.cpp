@@ -1,3 +1,4 @@
+#include "gantry/models/described/common_decoder.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/families/families.h"
 
@@ -55,10 +56,7 @@ DecoderSpec read_opt(ConfigReader& reader) {
   spec.output_dropout = reader.number("dropout", 0.1, 0, 1);
   spec.initializer_range = reader.number("init_std", 0.02, 0, 100);
   spec.tied = reader.flag("tie_word_embeddings", true);
-  const std::int64_t padding = reader.keys().contains("pad_token_id") ? -1 : 1;
-  spec.padding = padding;
-  if (reader.has("pad_token_id")) spec.padding = reader.size("pad_token_id", 1, 0);
-  if (*spec.padding < 0 || *spec.padding >= spec.vocabulary) spec.padding.reset();
+  spec.padding = read_padding(reader, spec.vocabulary, 1);
   spec.names = opt_names();
   return spec;
 }

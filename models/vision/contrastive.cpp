@@ -4,6 +4,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/models/register_at.h"
+#include "gantry/models/text_rows.h"
 #include "gantry/models/vision/tower_layer.h"
 #include "gantry/nn/activation.h"
 #include "gantry/tensors/libtorch.h"
@@ -108,7 +109,7 @@ ContrastiveImpl::ContrastiveImpl(const ContrastiveSpec& spec) : spec(spec) {
     text_projection_ = linear_at(*this, "text_projection", spec.text.hidden, spec.width, false);
     visual_projection_ = linear_at(*this, "visual_projection", spec.vision.tower.hidden, spec.width, false);
   }
-  samples_ = register_module("samples", nn::GatherSamples());
+  samples_ = register_module(kSamples, nn::GatherSamples());
   for (const auto& item : named_modules("", /*include_self=*/false))
     if (auto* linear = dynamic_cast<nn::LinearImpl*>(item.value().get())) {
       torch::nn::init::normal_(linear->weight, 0, kInitialRange);

@@ -21,9 +21,10 @@ class Chats : public ::testing::Test {
   Chats() {
     const std::string golden = GANTRY_SOURCE_DIR "/tests/golden/";
     fs::create_directory(model());
-    for (const char* name : {"llama/config.json", "llama/model.safetensors", "tokenizers/kinds/t5/tokenizer.json"})
-      fs::copy(golden + name, model());
-    scratch_.write("model/tokenizer_config.json", R"({"add_eos_token": false})");  // a prompt has no special tokens
+    for (const char* name : {"llama/config.json", "llama/model.safetensors"}) fs::copy(golden + name, model());
+    json tokenizer = json::parse(read_file(golden + "tokenizers/kinds/t5/tokenizer.json"));
+    tokenizer["post_processor"] = nullptr;  // a prompt has no special tokens
+    scratch_.write("model/tokenizer.json", tokenizer.dump());
     scratch_.write("model/chat_template.jinja",
                    "{% for message in messages %}{{ message.role }}: {{ message.content }}. {% endfor %}"
                    "{% if add_generation_prompt %}assistant:{% endif %}");

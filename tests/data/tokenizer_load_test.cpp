@@ -1,5 +1,6 @@
 // Tokenizer files that are broken, hostile or of another kind.
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -210,16 +211,35 @@ TEST(LoadTokenizer, Gpt2FilesTakeTheirConfigsTokens) {
   const ScratchFolder scratch;
   for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, scratch / name);
   const std::int64_t size = load_tokenizer(scratch.path())->size();
-  scratch.write("added_tokens.json", "{\"<mark>\": " + std::to_string(size) + "}");
   scratch.write("tokenizer_config.json",
                 R"({"pad_token": "<mark>", "add_prefix_space": true, "added_tokens_decoder": {")" +
-                    std::to_string(size + 1) + R"(": {"content": "<x>", "lstrip": true}}})");
+                    std::to_string(size) + R"(": {"content": "<x>", "lstrip": true}}})");
   const auto tokenizer = load_tokenizer(scratch.path());
-  EXPECT_EQ(tokenizer->special().padding, size);
-  EXPECT_EQ(tokenizer->encode("<mark>  <x>"), (TokenIds{size, size + 1}));
+  EXPECT_EQ(tokenizer->special().padding, size + 1);
+  EXPECT_EQ(tokenizer->encode("<mark>  <x>"), (TokenIds{size + 1, size}));
   EXPECT_EQ(tokenizer->encode("the"), tokenizer->encode(" the"));
-  scratch.write("added_tokens.json", "{\"<mark>\": 0}");
-  EXPECT_THAT(fault(scratch.path()), HasSubstr("0 is '<mark>' here and '!' in the vocabulary"));
+}
+
+// As in transformers 5.24, which ignores the ids of added_tokens.json except for their order.
+TEST(LoadTokenizer, FilesOfVocabulariesGiveAddedTokensTheNextIds) {
+  const ScratchFolder bert;
+  bert.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
+  bert.write("added_tokens.json", R"({"newtok": 12, "[E1]": 9, "[CLS]": 2})");
+  bert.write("tokenizer_config.json", R"({"additional_special_tokens": ["[E2]", "b"], "pad_token": "[P]"})");
+  const auto words = load_tokenizer(bert.path());
+  EXPECT_EQ(words->size(), 11);
+  EXPECT_EQ(words->special().padding, 9);
+  EXPECT_EQ(words->encode_surrounded("a NEWTOK b [e1] [E2] [CLS] [P]"), (TokenIds{2, 5, 8, 6, 7, 10, 2, 9, 3}));
+  EXPECT_EQ(words->decode(words->encode("a [CLS] [E2] b"), /*skip_specials=*/true), "a");
+
+  const ScratchFolder gpt2;
+  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, gpt2 / name);
+  const std::int64_t size = load_tokenizer(gpt2.path())->size();
+  gpt2.write("added_tokens.json", "{\"<mark>\": " + std::to_string(size + 5) + "}");
+  gpt2.write("tokenizer_config.json", R"({"pad_token": "<mark>", "extra_special_tokens": ["<x>"]})");
+  const auto bytes = load_tokenizer(gpt2.path());
+  EXPECT_EQ(bytes->special().padding, size);
+  EXPECT_EQ(bytes->encode("<mark><x>"), (TokenIds{size, size + 1}));
 }
 
 // The same for a tokenizer whose tokens consist of characters, not of bytes.
@@ -276,17 +296,54 @@ TEST(LoadTokenizer, AClassDecidesHowVocabJsonIsRead) {
               HasSubstr("tokenizer_class: the value is \"BlenderbotTokenizer\"; expected a class"));
 }
 
-TEST(LoadTokenizer, TheDirectorysFlagsReplaceThePostProcessor) {
+// As in transformers 5.24, whose classes were compared with and without tokenizer.json.
+TEST(LoadTokenizer, FlagsOfSurroundingTokensHaveNoEffectNextToTokenizerJson) {
   const ScratchFolder scratch;
   fs::copy(kTokenizerFolders + "kinds/t5/tokenizer.json", scratch / "tokenizer.json");
-  const auto around = [&](const std::string& config) {
-    scratch.write("tokenizer_config.json", config);
-    return load_tokenizer(scratch.path())->surrounding();
+  for (const char* name : {"LlamaTokenizer", "GPT2Tokenizer", "PreTrainedTokenizerFast"})
+    for (const char* flag : {"true", "false"}) {
+      scratch.write("tokenizer_config.json",
+                    fmt::format(R"({{"tokenizer_class": "{}", "add_bos_token": {}, "add_eos_token": {}, "bos_token":
+                                    "<pad>", "eos_token": "</s>"}})",
+                                name, flag, flag));
+      EXPECT_EQ(load_tokenizer(scratch.path())->surrounding().before, TokenIds{}) << name << flag;
+      EXPECT_EQ(load_tokenizer(scratch.path())->surrounding().after, TokenIds{1}) << name << flag;
+    }
+}
+
+TEST(LoadTokenizer, OtherFilesFollowTheFlagsOfSurroundingTokensByTheirClass) {
+  const auto around = [](const ScratchFolder& files, const std::string& name, const std::string& flags) {
+    files.write("tokenizer_config.json", "{\"tokenizer_class\": \"" + name + "Tokenizer\"" + flags + "}");
+    const auto& tokens = load_tokenizer(files.path())->surrounding();
+    return std::pair(tokens.before.size(), tokens.after.size());
   };
-  EXPECT_EQ(around("{}").after, TokenIds{1});
-  EXPECT_EQ(around("{}").before, TokenIds{});
-  EXPECT_EQ(around(R"({"add_eos_token": false, "eos_token": "</s>"})").after, TokenIds{});
-  EXPECT_EQ(around(R"({"add_bos_token": true, "bos_token": "<pad>"})").before, TokenIds{0});
+  const std::string both = R"(, "add_bos_token": true, "add_eos_token": true)", begin = R"(, "add_bos_token": true)",
+                    none = R"(, "add_bos_token": false, "add_eos_token": false)";
+  using Sizes = std::pair<std::size_t, std::size_t>;
+
+  const ScratchFolder bytes;
+  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, bytes / name);
+  const std::string named = R"(, "bos_token": "!", "eos_token": "!", "cls_token": "!", "sep_token": "!")";
+  for (const char* name : {"GPT2", "CodeGen", "Qwen2"}) {
+    EXPECT_EQ(around(bytes, name, named), Sizes(0, 0)) << name;
+    EXPECT_EQ(around(bytes, name, named + both), Sizes(1, 1)) << name;
+    EXPECT_EQ(around(bytes, name, named + begin), Sizes(1, 0)) << name;
+  }
+  for (const char* name : {"Roberta", "CLIP", "Whisper"})
+    for (const std::string& flags : {both, begin, none})
+      EXPECT_EQ(around(bytes, name, named + flags), around(bytes, name, named)) << name << flags;
+
+  const ScratchFolder words;
+  fs::copy(std::string(GANTRY_SOURCE_DIR) + "/tests/golden/word_piece/vocab.txt", words / "vocab.txt");
+  for (const std::string& flags : {both, begin, none}) EXPECT_EQ(around(words, "Bert", flags), Sizes(1, 1)) << flags;
+
+  const ScratchFolder pieces;
+  fs::copy(kTokenizerFolders + "kinds/llama2_model/tokenizer.model", pieces / "tokenizer.model");
+  EXPECT_EQ(around(pieces, "Llama", both), Sizes(1, 1));
+  EXPECT_EQ(around(pieces, "Llama", none), Sizes(0, 0));
+  fs::copy(kTokenizerFolders + "sentence/unigram.model", pieces / "tokenizer.model",
+           fs::copy_options::overwrite_existing);
+  for (const std::string& flags : {both, begin, none}) EXPECT_EQ(around(pieces, "T5", flags), Sizes(0, 1)) << flags;
 }
 
 // vocab.json leaves out an id, and an added token uses it.
@@ -297,8 +354,8 @@ TEST(LoadTokenizer, AnAddedTokenInAGapIsFoundByItsOwnText) {
   const std::int64_t gap = vocabulary.size();
   vocabulary["\u0120zz"] = gap + 1;
   scratch.write("vocab.json", vocabulary.dump());
-  scratch.write("added_tokens.json", "{\"<mark>\": " + std::to_string(gap) + "}");
-  scratch.write("tokenizer_config.json", R"({"pad_token": "<mark>"})");
+  scratch.write("tokenizer_config.json", R"({"pad_token": "<mark>", "added_tokens_decoder": {")" + std::to_string(gap) +
+                                             R"(": {"content": "<mark>"}}})");
   const auto tokenizer = load_tokenizer(scratch.path());
   EXPECT_EQ(tokenizer->special().padding, gap);
   // The id without a text must not match a zero byte.

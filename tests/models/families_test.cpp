@@ -271,6 +271,26 @@ TEST(FamilyKeys, HeadsForLabelsReadThePaddingTokenOfEveryFamily) {
     EXPECT_EQ(spec.label_padding, 3) << family;
     EXPECT_EQ(spec.padding.has_value(), family == "llama") << family;
   }
+  const json last = {
+      {"architectures", {"OPTForSequenceClassification"}}, {"num_labels", 1}, {"pad_token_id", -1}, {"vocab_size", 50}};
+  const auto opt = models::decoder_spec("opt", last);
+  EXPECT_EQ(opt.label_padding, 49);
+  EXPECT_EQ(opt.padding, 49);
+}
+
+// As in transformers 5.24, whose Llama 4 with images contains a Llama4ForCausalLM.
+TEST(FamilyKeys, OnlyTheDecodersOwnKeyTiesLlama4) {
+  const auto is_tied = [](const json& decoder, const json& outside) {
+    json keys = {{"text_config", decoder}};
+    keys.update(outside);
+    return models::decoder_spec("llama4", keys).tied;
+  };
+  const json tied = {{"tie_word_embeddings", true}}, apart = {{"tie_word_embeddings", false}}, none = json::object();
+  for (const json& outside : {tied, apart, none}) {
+    EXPECT_TRUE(is_tied(tied, outside)) << outside;
+    EXPECT_FALSE(is_tied(apart, outside)) << outside;
+    EXPECT_FALSE(is_tied(none, outside)) << outside;
+  }
 }
 
 TEST(FamilyKeys, CapsOfGemma3AreThoseThatTransformersApplies) {

@@ -19,6 +19,7 @@
 namespace gantry::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -121,6 +122,40 @@ TEST(Trainer, TellsItsCallbacksOnEveryRankAndItsSinksOnTheFirst) {
                                                     "step 5", "step 6", "save 6", "evaluation 6", "end 6 0"));
   EXPECT_THAT(lines,
               ElementsAre("step 1", "step 2", "step 3", "step 4", "evaluation 4", "step 5", "step 6", "evaluation 6"));
+}
+
+// A sink whose disk is full at a step.
+struct FullDisk final : MetricSink {
+  FullDisk(std::int64_t step, std::int64_t evaluation) : full_at_step(step), full_at_evaluation(evaluation) {}
+  void write(const StepMetrics& step) override { require_space(step.step, full_at_step); }
+  void write(const EvaluationMetrics& all) override { require_space(all.step, full_at_evaluation); }
+  static void require_space(std::int64_t step, std::int64_t full_at) {
+    if (step == full_at) throw ResourceError({"metrics.jsonl", "No space left on device", "disk space", ""});
+  }
+  std::int64_t full_at_step, full_at_evaluation;
+};
+
+TEST(Trainer, AFullDiskOfTheOutputEndsTheRunAfterACheckpoint) {
+  struct Case {
+    std::int64_t step, evaluation, saved;
+  };
+  for (const auto& [step, evaluation, saved] : {Case{3, -1, 3}, Case{6, -1, 6}, Case{-1, 4, 4}, Case{-1, 6, 6}}) {
+    const ScratchFolder scratch;
+    const Config config = text_config(
+        scratch, fmt::format("evaluation: {{path: \"{}\", every: 2, batches: 2}}\ncheckpoint: {{path: \"{}\"}}\n",
+                             scratch / "text.txt", scratch / "checkpoints"));
+    Notified notified;
+    EXPECT_EQ(train(config,
+                    [&](Trainer& trainer) {
+                      tell_all(trainer, notified);
+                      trainer.add(std::make_unique<FullDisk>(step, evaluation));
+                      trainer.run();
+                    }),
+              ResourceError::kExitCode);
+    EXPECT_EQ(find_newest_checkpoint(scratch / "checkpoints").folder, fmt::format("{}/step-{:06}", scratch / "checkpoints", saved));
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_THAT(notified.of_rank(rank), Contains(fmt::format("save {}", saved))) << rank;
+  }
 }
 
 // The loss of the last evaluation of a run of `config` on rank 0, and all notifications of rank 0.

@@ -56,8 +56,9 @@ class WordPiece {
   // InputError for a missing special token.
   WordPiece(const std::vector<std::string>& vocabulary, const WordPieceOptions& options);
 
-  // Loads a vocab.txt, or a directory with one; options come from a tokenizer_config.json in the same directory. Throws
-  // InputError with the file and the fault.
+  // Loads a vocab.txt, or a directory with one. Options and further tokens come from tokenizer_config.json,
+  // special_tokens_map.json and added_tokens.json in the same directory. Throws InputError with the file and the fault,
+  // also for an added token with lstrip, rstrip, single_word or normalized.
   static WordPiece load(const std::string& path);
 
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }  // ids are below this

@@ -62,7 +62,7 @@ struct EvaluationMetrics {
 };
 
 // Receives the metrics of a run: a file, a web page, a terminal. Called on rank 0 only, in the order of the steps; an
-// evaluation follows its step. An exception that it throws ends the run.
+// evaluation follows its step. An exception that it throws ends the run; after a ResourceError, the run is saved first.
 class MetricSink {
  public:
   virtual ~MetricSink() = default;

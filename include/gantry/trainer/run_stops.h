@@ -23,6 +23,8 @@ class RunStops {
 
   // Requests from this rank that the run ends after this step, as if it were the last one.
   void end() { ends_ = true; }
+  // Requests from this rank that the run stops after this step, as after a signal.
+  void stop() { stops_ = true; }
 
   // kGrow: a replica waits to join an elastic job.
   enum class StopRequest { kNone, kGrow, kEnd, kStop };
@@ -45,7 +47,7 @@ class RunStops {
   const ProcessGroupMesh& mesh_;
   bool obeys_signals_;
   bool all_hear_;  // all ranks are notified of a signal within a step
-  bool ends_ = false;
+  bool ends_ = false, stops_ = false;
 };
 
 }  // namespace gantry

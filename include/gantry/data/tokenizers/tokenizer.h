@@ -41,8 +41,8 @@ class Tokenizer {
   virtual SpecialTokenIds special() const = 0;
   // True for the tokens that the files mark as special.
   virtual bool is_special(std::int64_t) const { return false; }
-  // The tokens of tokenizer.json's post_processor. In a directory, add_bos_token and add_eos_token of
-  // tokenizer_config.json replace them.
+  // The tokens of tokenizer.json's post_processor. In directories without tokenizer.json, add_bos_token and
+  // add_eos_token of tokenizer_config.json replace them for some classes.
   virtual const SurroundingTokens& surrounding() const;
   // Joins the tokens of two texts with special tokens, like Hugging Face's encode(first, second).
   virtual TypedTokens join(const TokenIds& first, const TokenIds& second) const;

@@ -39,6 +39,11 @@ struct CommonDefaults {
 // MLP with separate projections, and one rotary embedding. Throws ConfigError like ConfigReader.
 DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults);
 
+// Returns pad_token_id, where -1 is the last token of `vocabulary`, or `missing` if there is no such key. Empty for
+// null, and for a `missing` outside of the vocabulary. Throws ConfigError for another token outside of the vocabulary.
+std::optional<std::int64_t> read_padding(ConfigReader& reader, std::int64_t vocabulary,
+                                         std::optional<std::int64_t> missing);
+
 // Sets the attention window of the layers that layer_types lists as sliding or, without layer_types, of those for which
 // `slides` returns true. Throws ConfigError if a layer should have a window, but `window` is 0.
 void read_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t window,

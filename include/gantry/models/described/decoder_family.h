@@ -44,8 +44,9 @@ struct TowerKeys {
   std::vector<std::string> text_types;
   bool may_be_flat = false;  // older files have the keys of the decoder in config.json itself
   bool tied = false;         // tie_word_embeddings if neither config.json nor the mapping has it
-  // The modules of transformers have the names in files. Otherwise the decoder is the module model.language_model.
-  bool has_names_of_files = false;
+  // The decoder of transformers is a ...ForCausalLM: its modules have the names in files, and only its own
+  // tie_word_embeddings counts. Otherwise it is the module model.language_model, and config.json ties the head.
+  bool is_causal_lm = false;
   // Returns DecoderSpec::text_tokens from the keys of config.json. Null: 0.
   std::int64_t (*text_tokens)(const nlohmann::json& keys) = nullptr;
 };
