@@ -295,6 +295,8 @@ std::set<std::string> read_keys(const std::string& section) {
   if (section == "data.sources[]") text = fmt::format("{{format: text, sources: [{{path: x, {}: 1}}]}}", unknown);
   if (section == "optimizer.groups[]") text = fmt::format("{{groups: [{{match: [a], lr: 1, {}: 1}}]}}", unknown);
   if (section == "train.objective") text = fmt::format("{{objective: {{{}: 1}}}}", unknown);
+  if (section == "train.objective.teacher_parallel")
+    text = fmt::format("{{objective: {{name: distill, teacher: x, teacher_parallel: {{{}: 1}}}}}}", unknown);
   const std::string name = section.substr(0, section.find('.'));
   const std::string full = section.empty()   ? kKeyTestModel + unknown + ": 1\n"
                            : name == "model" ? "model: {policy: gpt2, " + unknown + ": 1}\n"

@@ -10,7 +10,7 @@ namespace {
 
 using testing::thrown_by;
 
-constexpr const char* kRefusal = "config:4:65: train.objective.teacher_parallel: ";
+constexpr const char* kRefusal = "config:4:48: train.objective.teacher_parallel: ";
 
 Config distilled(const std::string& teacher, const std::string& parallel, const std::string& more = "") {
   return Config::parse(
