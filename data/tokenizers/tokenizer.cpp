@@ -46,7 +46,8 @@ constexpr const char* kKnown =
     "vocab.txt";
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path) {
-  const auto file = add_directory_tokens(read_json_file(path, kMostTokenizerBytes), DirectorySettings(path.parent_path()));
+  const DirectorySettings settings(path.parent_path());
+  const auto file = add_directory_tokens(read_json_file(path, kMostTokenizerBytes), settings);
   return std::make_unique<TokenizerPipeline>(file, path, /*follows_flags=*/false);
 }
 

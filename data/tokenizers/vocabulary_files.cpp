@@ -1,5 +1,4 @@
 // Converts vocab.json with merges.txt, and vocab.txt.
-
 #include <algorithm>
 #include <fmt/format.h>
 

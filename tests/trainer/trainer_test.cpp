@@ -2,6 +2,7 @@
 // callbacks and the ways it ends, compared with a plain loop.
 #include "gantry/trainer/trainer.h"
 
+#include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -152,10 +153,31 @@ TEST(Trainer, AFullDiskOfTheOutputEndsTheRunAfterACheckpoint) {
                       trainer.run();
                     }),
               ResourceError::kExitCode);
-    EXPECT_EQ(find_newest_checkpoint(scratch / "checkpoints").folder, fmt::format("{}/step-{:06}", scratch / "checkpoints", saved));
+    EXPECT_EQ(find_newest_checkpoint(scratch / "checkpoints").folder,
+              fmt::format("{}/step-{:06}", scratch / "checkpoints", saved));
     for (int rank = 0; rank < 4; ++rank)
       EXPECT_THAT(notified.of_rank(rank), Contains(fmt::format("save {}", saved))) << rank;
   }
+}
+
+// The live report is rewritten after step 2. A directory at its path stands for a full disk.
+TEST(Trainer, AReportThatCannotBeWrittenEndsTheRunAfterACheckpoint) {
+  const ScratchFolder scratch;
+  const Config config = text_config(scratch, fmt::format("output: \"{}\"\ncheckpoint: {{path: \"{}\"}}\n",
+                                                         scratch / "run", scratch / "checkpoints"));
+  const auto block_report = [&](const StepMetrics& step) {
+    if (step.step != 1) return;
+    std::filesystem::remove(scratch / "run/report.json");
+    std::filesystem::create_directories(scratch / "run/report.json/full");
+  };
+  EXPECT_EQ(train(config,
+                  [&](Trainer& trainer) {
+                    if (trainer.world().is_main()) trainer.add({.on_step = block_report});
+                    trainer.run();
+                  },
+                  {.status = StatusPlace{}}),
+            ResourceError::kExitCode);
+  EXPECT_EQ(find_newest_checkpoint(scratch / "checkpoints").folder, scratch / "checkpoints/step-000003");
 }
 
 // The loss of the last evaluation of a run of `config` on rank 0, and all notifications of rank 0.
