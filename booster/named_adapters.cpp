@@ -137,7 +137,7 @@ class NamedAdapters::Parts {
   void load(const std::string& name, const std::string& directory) {
     if (name.empty()) throw UsageError({"NamedAdapters", "the name is empty", "a name", ""});
     if (adapters_.contains(name))
-      throw UsageError({"NamedAdapters", "there is already an adapter '" + name + "'", "each name once", ""});
+      throw UsageError({"NamedAdapters", fmt::format("there is already an adapter '{}'", name), "each name once", ""});
     adapters_.emplace(name, read(directory));
   }
 
@@ -146,7 +146,7 @@ class NamedAdapters::Parts {
     if (found == adapters_.end()) {
       std::vector<std::string> known;
       for (const auto& [each, adapter] : adapters_) known.push_back(each);
-      throw UsageError({"NamedAdapters", "there is no adapter '" + name + "'",
+      throw UsageError({"NamedAdapters", fmt::format("there is no adapter '{}'", name),
                         known.empty() ? "an adapter of load()" : fmt::format("{}", fmt::join(known, ", ")), ""});
     }
     deactivate();

@@ -53,8 +53,8 @@ struct AdaptedLayers {
   std::vector<torch::Tensor> saved;  // the parameters of modules_to_save
 };
 
-// Finds the parts that add_adapters() would change, with its parameters and errors, and changes nothing. The model may be
-// boosted.
+// Finds the parts that add_adapters() would change, with its parameters and errors, and changes nothing. The model may
+// be boosted.
 AdaptedLayers adapted_layers(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
                              const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts = {});
 
