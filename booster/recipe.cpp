@@ -13,15 +13,14 @@
 #include "gantry/booster/mtp_rules.h"
 #include "gantry/booster/plugin_library.h"
 #include "gantry/booster/run_task.h"
-#include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/adapter_starts.h"
+#include "gantry/checkpoint/format/adapter_config.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/stored_names.h"
 #include "gantry/checkpoint/tied_tensors.h"
 #include "gantry/core/base/warning.h"
 #include "gantry/core/host/first_process.h"
 #include "gantry/core/sharding/adapter_split.h"
-#include "gantry/models/adapter_modules.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
@@ -102,9 +101,7 @@ Config resolve_model(Config config) {
     nlohmann::json keys = model_json(config);
     const std::string warning = models::check_model_keys(*family, keys, config.model.unknown_keys, file, path);
     if (!warning.empty() && is_first_process()) print_warning(warning);
-    if (config.lora.is_on())
-      config.lora = models::with_trained_heads(models::from_module_names(*family, std::move(config.lora)),
-                                               family->tensor_names(keys));
+    config.lora = lora_of_family(config, std::move(config.lora));
     refuse_with_mtp(config);
     if (!config.model.path.empty()) {
       keys.update(compare_tied_tensors(config.model.path, *family, keys).keys);
@@ -167,12 +164,7 @@ void load_configured_adapter(const Config& config, const StageModule& module, co
                              const std::function<void(std::uint64_t)>& loaded) {
   std::vector<std::string> names;
   for (const auto& placement : module.all_placements) names.push_back(placement.name);
-  auto trained = models::trained_names(names, config.lora, family_names(config));
-  const auto* family = family_or_null(config);
-  if (family)
-    for (auto& name : trained) name.hugging_face = models::to_module_name(*family, name.hugging_face);
-  load_adapter(config.lora.path, trained, module.parameters, mesh.coordinates(), loaded,
-               family ? family->other_parts : std::vector<std::string>());
+  load_adapter_of(config, config.lora, names, module.parameters, mesh.coordinates(), loaded);
 }
 
 // Adapters that start from the weights of the base need a base with values.

@@ -15,8 +15,12 @@ void add_model(CLI::App& command, GenerateArguments& arguments) {
                   "save_parallelized")
       ->required()
       ->type_name("DIR");
-  command.add_option("--adapter", arguments.adapter, "A PEFT directory with the adapter to load into the model")
-      ->type_name("DIR");
+  command
+      .add_option("--adapter", arguments.adapters,
+                  "A PEFT directory with the adapter to load into the model, or NAME=DIR; repeat the flag for several "
+                  "adapters, of which the first is active at the start")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
   command
       .add_option("--tokenizer", arguments.tokenizer,
                   "A tokenizer file or directory, or bytes; default: the tokenizer of the model")
@@ -142,7 +146,9 @@ CLI::App* add_chat_command(CLI::App& app, GenerateArguments& arguments) {
   auto* chat = app.add_subcommand("chat",
                                   "Talk to a model: each line of the standard input is a message, which the model "
                                   "answers by its chat template. The "
-                                  "line /reset forgets the messages before, and /exit ends the chat");
+                                  "line /reset forgets the messages before, and /exit ends the chat. With "
+                                  "--adapter NAME=DIR, the line /adapter NAME activates an adapter, and /adapter "
+                                  "the model without one");
   add_model(*chat, arguments);
   chat->add_option("--system", arguments.system, "Text of a system message that begins the chat")->type_name("TEXT");
   chat->add_flag(

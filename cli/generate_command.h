@@ -17,7 +17,6 @@ inline constexpr int kMostTokensOfAnswer = 512;
 // GenerationOptions.
 struct GenerateArguments {
   std::string model, tokenizer;
-  std::string adapter;               // a PEFT directory; empty: none
   std::vector<std::string> prompts;  // text
   std::vector<std::string> tokens;   // "1,2,3"
   std::string messages;              // a file of chats, or "-"; empty: none
@@ -27,7 +26,8 @@ struct GenerateArguments {
   std::string features;              // a safetensors file for a speech encoder; empty: none
   std::string language, task;        // for speech; empty: not given
   bool time_stamps = false;
-  std::vector<std::string> stops;  // tokens, by number or text
+  std::vector<std::string> stops;     // tokens, by number or text
+  std::vector<std::string> adapters;  // PEFT directories, as DIR or NAME=DIR
   std::optional<std::int64_t> max_new_tokens, max_length, min_new_tokens, min_length, top_k, no_repeat_ngram_size;
   std::optional<double> temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
   std::optional<int> num_beams, num_return_sequences;

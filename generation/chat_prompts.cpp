@@ -34,20 +34,34 @@ bool is_chat(const OrderedJson& value) {
   return value.is_array() && !value.empty() && value[0].is_object() && value[0].contains("role");
 }
 
+// Takes `adapter` out of a chat.
+std::optional<std::string> take_adapter(OrderedJson& chat, const std::string& where) {
+  const auto found = chat.find("adapter");
+  if (found == chat.end()) return std::nullopt;
+  if (!found->is_null() && (!found->is_string() || found->get<std::string>().empty()))
+    throw InputError({where, "adapter is " + found->dump(), "the name of an adapter, or null", ""});
+  const std::string name = found->is_null() ? "" : found->get<std::string>();
+  chat.erase("adapter");
+  return name;
+}
+
 FileChat chat_of(const std::string& text, const std::string& where, const std::string& system) {
   OrderedJson value;
   if (const auto fault = parse_strict(text, value); !fault.empty()) throw InputError({where, fault, kChatForm, ""});
   if (!is_chat(value)) throw InputError({where, "the value is not a chat", kChatForm, ""});
   if (value.is_array()) value = OrderedJson{{"messages", std::move(value)}};
-  const bool has_images = has_image_parts(value["messages"]);
-  if (system.empty()) return {where, value.dump(), has_images};
+  FileChat chat{.where = where, .json = {}, .has_images = has_image_parts(value["messages"])};
+  chat.adapter = take_adapter(value, where);
   OrderedJson& messages = value["messages"];
-  if (messages.is_array() && !messages.empty() && messages[0].is_object() && messages[0].value("role", "") == "system")
+  const bool begins_with_system =
+      messages.is_array() && !messages.empty() && messages[0].is_object() && messages[0].value("role", "") == "system";
+  if (!system.empty() && begins_with_system)
     throw InputError({where, "the chat begins with a system message, but --system is given", "one of the two",
                       "remove --system or that message"});
-  if (messages.is_array())
+  if (!system.empty() && messages.is_array())
     messages.insert(messages.begin(), OrderedJson::object({{"role", "system"}, {"content", system}}));
-  return {where, value.dump(), has_images};
+  chat.json = value.dump();
+  return chat;
 }
 
 }  // namespace

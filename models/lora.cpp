@@ -234,7 +234,8 @@ std::string stored_factor(const std::string& name, const std::vector<std::string
          (name.ends_with(kStackAdapterA) ? ".lora_A.weight" : ".lora_B.weight");
 }
 
-void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
+// Refuses what PEFT does not support for this kind of layer.
+nn::AdapterOptions options_of(const AdaptedPart& part, const LoraConfig& lora) {
   const nn::AdapterOptions options{.rank = rank_of(lora, part.path()),
                                    .scale = scale_of(lora, part.path()),
                                    .dropout = lora.dropout,
@@ -242,7 +243,7 @@ void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
                                    .gaussian = lora.init_lora_weights == kGaussian,
                                    .pissa = is_pissa(lora),
                                    .power_steps = power_steps(lora)};
-  if (auto* linear = part.module->as<nn::LinearImpl>()) return linear->add_adapter(options);
+  if (part.module->as<nn::LinearImpl>()) return options;
   if (lora.use_dora)
     throw ConfigError({"lora.use_dora", part.path() + " is not a linear layer", "linear layers in lora.target_modules",
                        "remove the entry from lora.target_modules, or set lora.use_dora to false"});
@@ -252,16 +253,33 @@ void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
          fmt::format("the value is {}, but {} is not a linear layer", lora.init_lora_weights, part.path()),
          "linear layers in lora.target_modules",
          "remove the entry from lora.target_modules, or set lora.init_lora_weights to default"});
-  if (auto* table = part.module->as<nn::EmbeddingImpl>()) return table->add_adapter(options);
-  if (lora.dropout > 0)
+  if (!part.module->as<nn::EmbeddingImpl>() && lora.dropout > 0)
     throw ConfigError(
         {"lora.dropout",
          fmt::format(
              "the value is {}, but the adapter of {} cannot have dropout, because PEFT treats it as a parameter",
              lora.dropout, part.path()),
          "0", "remove lora.dropout, or adapt only linear layers and embeddings"});
-  if (auto* router = part.module->as<nn::RouterImpl>()) return router->add_adapter(options);
-  part.module->as<nn::ExpertsImpl>()->add_adapter(part.stack, options);
+  return options;
+}
+
+void refuse_adapted_tokens(const TokenLayers& tokens, const AdaptedLayers& adapted) {
+  const auto is_table = [&](const AdaptedLayer& layer) { return layer.path == tokens.path; };
+  const auto is_weight = [&](const torch::Tensor& parameter) { return parameter.is_same(tokens.table->weight); };
+  const bool is_adapted = std::ranges::any_of(adapted.layers, is_table);
+  if (is_adapted || std::ranges::any_of(adapted.saved, is_weight))
+    throw ConfigError(
+        {"lora.trainable_token_indices",
+         fmt::format("{} is also in lora.{}", tokens.path, is_adapted ? "target_modules" : "modules_to_save"),
+         "only one of the two", "remove one entry"});
+}
+
+void add_adapter(const AdaptedLayer& layer) {
+  torch::nn::Module* module = layer.module.get();
+  if (auto* linear = dynamic_cast<nn::LinearImpl*>(module)) return linear->add_adapter(layer.options);
+  if (auto* table = dynamic_cast<nn::EmbeddingImpl*>(module)) return table->add_adapter(layer.options);
+  if (auto* router = dynamic_cast<nn::RouterImpl*>(module)) return router->add_adapter(layer.options);
+  dynamic_cast<nn::ExpertsImpl&>(*module).add_adapter(layer.stack, layer.options);
 }
 
 }  // namespace
@@ -275,25 +293,38 @@ ModulePath hugging_face_path(const std::string& module, const std::vector<Tensor
   return {(is_known ? prefix_of_files(names) : "") + module};
 }
 
-void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
-                  const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts) {
+AdaptedLayers adapted_layers(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
+                             const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts) {
   const Choice choice(model, names, other_parts);
   const auto parts = choice.parts(lora, outputs);
-  const auto saved = choice.saved(lora.modules_to_save);
-  for (const auto* each : saved)
-    for (const auto& parameter : each->module->parameters()) choice.refuse_tied(parameter, "lora.modules_to_save");
-  for (auto& parameter : model.parameters()) parameter.set_requires_grad(false);
-  for (const auto* each : saved)
-    for (auto& parameter : each->module->parameters()) parameter.set_requires_grad(true);
+  AdaptedLayers adapted;
+  for (const auto* each : choice.saved(lora.modules_to_save))
+    for (const auto& parameter : each->module->parameters()) {
+      choice.refuse_tied(parameter, "lora.modules_to_save");
+      adapted.saved.push_back(parameter);
+    }
   for (const auto& part : parts) {
     // A tied table may have an adapter, because the output layer reads the base's table.
     if (!part.module->as<nn::EmbeddingImpl>()) choice.refuse_tied(part.weight(), "lora.target_modules");
-    if (part.weight().requires_grad() && !lora.path.empty()) continue;  // listed twice by PEFT: saved
-    if (part.weight().requires_grad())
+    const bool is_saved =
+        std::ranges::any_of(adapted.saved, [&](const torch::Tensor& each) { return each.is_same(part.weight()); });
+    if (is_saved && !lora.path.empty()) continue;  // listed twice by PEFT: saved
+    if (is_saved)
       throw ConfigError({"lora.target_modules", part.path() + " is also in lora.modules_to_save", "only one of the two",
                          "remove one entry"});
-    add_adapter(part, lora);
+    adapted.layers.push_back({part.module->name, part.stack, part.module->module, options_of(part, lora)});
   }
+  if (const auto& tokens = lora.trainable_token_indices; !tokens.empty())
+    refuse_adapted_tokens(token_layers(model, tokens), adapted);
+  return adapted;
+}
+
+void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
+                  const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts) {
+  AdaptedLayers adapted = adapted_layers(model, lora, names, outputs, other_parts);
+  for (auto& parameter : model.parameters()) parameter.set_requires_grad(false);
+  for (auto& parameter : adapted.saved) parameter.set_requires_grad(true);
+  for (const auto& layer : adapted.layers) add_adapter(layer);
   if (!lora.trainable_token_indices.empty()) train_tokens(model, lora.trainable_token_indices);
 }
 

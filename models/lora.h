@@ -11,6 +11,7 @@
 #include "gantry/core/config.h"
 #include "gantry/models/described/lora_names.h"
 #include "gantry/models/model_family.h"
+#include "gantry/nn/linear.h"
 
 namespace gantry::models {
 
@@ -37,6 +38,25 @@ inline constexpr const char* kPeftTokens = ".token_adapter";     // precedes kTr
 // that would be trained, a tied output layer, and dropout that PEFT does not support.
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
                   const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts = {});
+
+// A layer that an adapter changes, or a stack of its experts.
+struct AdaptedLayer {
+  std::string path;   // registered
+  std::string stack;  // the name of a stack of experts; empty: the layer
+  std::shared_ptr<torch::nn::Module> module;
+  nn::AdapterOptions options;
+};
+
+// The parts of a model that an adapter changes.
+struct AdaptedLayers {
+  std::vector<AdaptedLayer> layers;
+  std::vector<torch::Tensor> saved;  // the parameters of modules_to_save
+};
+
+// Finds the parts that add_adapters() would change, with its parameters and errors, and changes nothing. The model may
+// be boosted.
+AdaptedLayers adapted_layers(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
+                             const std::vector<std::string>& outputs, const std::vector<std::string>& other_parts = {});
 
 // Returns `lora` with the model's head for labels in modules_to_save. PEFT trains it if the base model has
 // none. Unchanged if the model has no such head, or if target_modules names it. For an adapter that is loaded

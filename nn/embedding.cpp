@@ -99,6 +99,24 @@ void EmbeddingImpl::add_adapter(const AdapterOptions& adapter) {
   adapter_scale_ = adapter.scale;
 }
 
+Placements EmbeddingImpl::adapter_splits() const {
+  if (!style_) return {};
+  return split_of_table_adapter(*style_, {options.num_embeddings(), 1}, {options.embedding_dim(), 1}, axes_);
+}
+
+LayerAdapterPlaces EmbeddingImpl::adapter_places(const AdapterOptions& adapter, const std::string&) const {
+  const Placements splits = adapter_splits();
+  return {place_of_factor(kTableAdapterA, {options.num_embeddings(), adapter.rank}, splits),
+          place_of_factor(kTableAdapterB, {options.embedding_dim(), adapter.rank}, splits),
+          {}};
+}
+
+void EmbeddingImpl::use_adapter(const LayerAdapter& adapter, const std::string&) {
+  lora_a = adapter.a;
+  lora_b = adapter.b;
+  adapter_scale_ = adapter.scale;
+}
+
 void EmbeddingImpl::train_tokens(const std::vector<std::int64_t>& tokens) {
   if (trained_tokens_ || has_adapter() || style_)
     throw UsageError(
@@ -206,6 +224,7 @@ torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
 Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   group_ = &axes.group();
   style_ = style;
+  axes_ = axes.axes();
   const auto* vocab = std::get_if<Vocab>(&style);
   if (!vocab && !std::holds_alternative<FullSequence>(style) && !std::holds_alternative<SequenceParallel>(style))
     refuse_style("an Embedding", style, "Vocab{}");
@@ -213,8 +232,7 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) 
     throw ConfigError({"", "the output cannot be Partial", "Replicate or Shard", ""});
   Placements placements =
       split_parameters({{"weight", {options.num_embeddings(), options.embedding_dim()}}}, style, axes);
-  Placements adapter =
-      split_of_table_adapter(style, {options.num_embeddings(), 1}, {options.embedding_dim(), 1}, axes.axes());
+  Placements adapter = adapter_splits();
   std::erase_if(adapter, [&](const auto& each) { return !parameters_.contains(each.first); });
   placements.merge(adapter);
   placement_ = shard_of(placements, "weight");

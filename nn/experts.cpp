@@ -41,16 +41,12 @@ void ExpertsImpl::add_adapter(const std::string& parameter, const AdapterOptions
     throw UsageError({"adapter",
                       is_sharded_ ? "the experts have already been sharded" : "the experts already have this adapter",
                       "one adapter, added before the model is boosted", ""});
-  const Shape shape = expert_parameters(options.shape).at(parameter);
-  const bool input_is_first = options.shape.input_is_first();
-  const std::int64_t in = shape[input_is_first ? 1 : 2], out = shape[input_is_first ? 2 : 1];
-  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  const auto [a, b, none] = full_adapter(adapter, parameter, {});
+  const double bound = 1 / std::sqrt(static_cast<double>(a.global_shape[2]));
   const DeferredInit deferred;
-  Adapter made;
-  made.a = register_parameter(parameter + kStackAdapterA,
-                              torch::empty({shape[0], adapter.rank, in}, gate_up_proj.options()));
-  made.b = register_parameter(parameter + kStackAdapterB,
-                              torch::empty({shape[0], out, adapter.rank}, gate_up_proj.options()));
+  LayerAdapter made;
+  made.a = register_parameter(a.name, torch::empty(a.global_shape, gate_up_proj.options()));
+  made.b = register_parameter(b.name, torch::empty(b.global_shape, gate_up_proj.options()));
   if (adapter.gaussian)
     torch::nn::init::normal_(made.a, 0, 1 / static_cast<double>(adapter.rank));
   else
@@ -58,6 +54,26 @@ void ExpertsImpl::add_adapter(const std::string& parameter, const AdapterOptions
   torch::nn::init::zeros_(made.b);
   made.scale = adapter.scale;
   adapters_[parameter] = made;
+}
+
+LayerAdapterPlaces ExpertsImpl::full_adapter(const AdapterOptions& adapter, const std::string& stack,
+                                             const Placements& splits) const {
+  const Shape shape = expert_parameters(options.shape).at(stack);
+  const bool input_is_first = options.shape.input_is_first();
+  const std::int64_t in = shape[input_is_first ? 1 : 2], out = shape[input_is_first ? 2 : 1];
+  return {place_of_factor(stack + kStackAdapterA, {shape[0], adapter.rank, in}, splits),
+          place_of_factor(stack + kStackAdapterB, {shape[0], out, adapter.rank}, splits),
+          {}};
+}
+
+LayerAdapterPlaces ExpertsImpl::adapter_places(const AdapterOptions& adapter, const std::string& stack) const {
+  const auto splits = is_sharded_ ? split_of_stack_adapter(stack, style_, options.shape, axes_) : Placements();
+  return full_adapter(adapter, stack, splits);
+}
+
+void ExpertsImpl::use_adapter(const LayerAdapter& adapter, const std::string& stack) {
+  adapters_.erase(stack);
+  if (adapter.a.defined()) adapters_.emplace(stack, adapter);
 }
 
 void ExpertsImpl::quantize(WeightCode code) {
@@ -99,10 +115,11 @@ Placements ExpertsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (expert->border && std::holds_alternative<Partial>(*expert->border))
     throw ConfigError({"", "the border cannot be Partial", "Replicate or Shard", ""});
   style_ = *expert;
+  axes_ = axes.axes();
   if (axes.ranks() > 1) group_ = &axes.group();
   Placements placements = split_of(style_, used_shape(), axes.axes());
   for (const auto& [parameter, adapter] : adapters_)
-    placements.merge(split_of_stack_adapter(parameter, style_, options.shape, axes.axes()));
+    placements.merge(split_of_stack_adapter(parameter, style_, options.shape, axes_));
   shard_parameters(*this, placements, axes);
   for (auto& [parameter, encoding] : encodings_)
     for (const ShardSpec& step : placements.at(parameter).shards)

@@ -64,6 +64,27 @@ void LinearImpl::add_adapter(const AdapterOptions& adapter) {
   if (adapter.dropout > 0) adapter_dropout_ = register_module("lora_dropout", Dropout(adapter.dropout));
 }
 
+Placements LinearImpl::adapter_splits() const {
+  if (!style_) return {};
+  return split_of_adapter(*style_, {1, options.in_features()}, {options.out_features(), 1}, axes_);
+}
+
+LayerAdapterPlaces LinearImpl::adapter_places(const AdapterOptions& adapter, const std::string&) const {
+  const Placements splits = adapter_splits();
+  LayerAdapterPlaces places{place_of_factor(kAdapterA, {adapter.rank, options.in_features()}, splits),
+                            place_of_factor(kAdapterB, {options.out_features(), adapter.rank}, splits),
+                            {}};
+  if (adapter.dora) places.magnitude = place_of_factor(kAdapterMagnitude, {options.out_features()}, splits);
+  return places;
+}
+
+void LinearImpl::use_adapter(const LayerAdapter& adapter, const std::string&) {
+  lora_a = adapter.a;
+  lora_b = adapter.b;
+  lora_magnitude = adapter.magnitude;
+  adapter_scale_ = adapter.scale;
+}
+
 void LinearImpl::start_adapter(const AdapterOptions& adapter) {
   const torch::NoGradGuard no_grad;
   awaits_base_ = (adapter.dora || adapter.pissa) && is_deferred(weight);
@@ -331,6 +352,7 @@ torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {
 Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   group_ = &axes.group();
   style_ = style;
+  axes_ = axes.axes();
   const auto* column = std::get_if<Column>(&style);
   const auto* row = std::get_if<Row>(&style);
   if (std::holds_alternative<Vocab>(style) || std::holds_alternative<gantry::PrepareInput>(style))
@@ -345,7 +367,7 @@ Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
     encoding_ = row_encoding(encoding_->code, options.in_features(), weight_placement_.ranges(group_->rank()));
   if (has_adapter()) {
     // The adapter's rank dimension is never sharded. A stage without the layer has released the factors.
-    Placements adapter = split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, axes.axes());
+    Placements adapter = adapter_splits();
     if (!lora_magnitude.defined()) adapter.erase(kAdapterMagnitude);
     placements.merge(adapter);
     if (adapter_dropout_) shard_dropout(style, axes);

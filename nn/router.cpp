@@ -69,6 +69,18 @@ void RouterImpl::add_adapter(const AdapterOptions& adapter) {
   adapter_scale_ = adapter.scale;
 }
 
+LayerAdapterPlaces RouterImpl::adapter_places(const AdapterOptions& adapter, const std::string&) const {
+  return {place_of_factor(kAdapterA, {adapter.rank, options.hidden}, {}),
+          place_of_factor(kAdapterB, {options.experts, adapter.rank}, {}),
+          {}};
+}
+
+void RouterImpl::use_adapter(const LayerAdapter& adapter, const std::string&) {
+  lora_a = adapter.a;
+  lora_b = adapter.b;
+  adapter_scale_ = adapter.scale;
+}
+
 Placements RouterImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   is_sharded_ = true;
   if (std::holds_alternative<FullSequence>(style)) return {};

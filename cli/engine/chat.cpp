@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "gantry/cli/engine/adapter_choice.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/generation_choice.h"
 #include "gantry/cli/engine/model_images.h"
@@ -59,6 +60,7 @@ class InputLines {
 };
 
 struct Talk {
+  AdapterChoice adapters;
   TrainedModel model;
   std::unique_ptr<PromptText> text;
   std::unique_ptr<ChatPrompts> chats;
@@ -69,7 +71,9 @@ struct Talk {
 };
 
 Talk prepare_talk(const GenerateArguments& arguments) {
-  Talk talk{.model = find_trained_model(arguments.model, arguments.sets, arguments.adapter, arguments.reads_images),
+  const AdapterChoice adapters = choose_adapters(arguments.adapters);
+  Talk talk{.adapters = adapters,
+            .model = find_trained_model(arguments.model, arguments.sets, adapters, arguments.reads_images),
             .text = {},
             .chats = {},
             .options = {},
@@ -98,7 +102,12 @@ Talk prepare_talk(const GenerateArguments& arguments) {
 class Conversation {
  public:
   Conversation(World& world, const Talk& talk, Boosted& boosted, HybridParallelPlugin& plugin)
-      : world_(world), talk_(talk), boosted_(boosted), plugin_(plugin) {
+      : world_(world),
+        talk_(talk),
+        boosted_(boosted),
+        plugin_(plugin),
+        adapters_(load_named_adapters(talk.adapters, talk.model.config, boosted, plugin.mesh())) {
+    activate_adapter(adapters_.get(), chosen_adapter(talk.adapters, std::nullopt, ""));
     reset();
   }
 
@@ -117,6 +126,15 @@ class Conversation {
       talk_.images->read(file);
     };
     if (succeeds(read)) attached_.push_back(file);
+  }
+
+  // The next answers come from this adapter; "": from the model without one. Collective over the world.
+  void use_adapter(const std::string& name) {
+    std::string chosen;
+    const auto choose = [&] { chosen = chosen_adapter(talk_.adapters, name, "/adapter"); };
+    if (!succeeds(choose)) return;
+    choose();
+    activate_adapter(adapters_.get(), chosen);
   }
 
   // Prints the answer on the main rank as it grows. A message whose images cannot be read, or that leaves no positions
@@ -200,15 +218,16 @@ class Conversation {
   const Talk& talk_;
   Boosted& boosted_;
   HybridParallelPlugin& plugin_;
+  std::unique_ptr<NamedAdapters> adapters_;  // null: none has a name
   OrderedJson chat_;
   std::vector<std::string> attached_;  // image files of the next message
 };
 
-// The path of a line "/image PATH"; nothing for other lines.
-std::optional<std::string> attached_file(const std::string& line) {
-  constexpr std::string_view kCommand = "/image", kSpace = " \t";
-  if (line != kCommand && !line.starts_with(std::string(kCommand) + " ")) return std::nullopt;
-  const std::size_t begin = line.find_first_not_of(kSpace, kCommand.size());
+// The rest of a line after its command, such as the path of "/image PATH"; nothing for other lines.
+std::optional<std::string> after(const std::string& command, const std::string& line) {
+  constexpr std::string_view kSpace = " \t";
+  if (line != command && !line.starts_with(command + " ")) return std::nullopt;
+  const std::size_t begin = line.find_first_not_of(kSpace, command.size());
   if (begin == std::string::npos) return "";
   return line.substr(begin, line.find_last_not_of(kSpace) + 1 - begin);
 }
@@ -232,8 +251,10 @@ void talk_on_rank(World& world, const Talk& talk) {
     if (read == "." || line == "/exit") return;
     if (line == "/reset")
       chat.reset();
-    else if (const auto file = attached_file(line))
+    else if (const auto file = after("/image", line))
       chat.attach(*file);
+    else if (const auto adapter = after("/adapter", line))
+      chat.use_adapter(*adapter);
     else if (!line.empty())
       chat.answer(line);
     ask();

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/cli/engine/adapter_choice.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/generation_choice.h"
 #include "gantry/cli/engine/model_images.h"
@@ -28,9 +30,11 @@ namespace {
 // The request of one call, prepared for every rank.
 struct Job {
   const GenerateArguments& arguments;
+  AdapterChoice adapters;
   TrainedModel model;
   std::unique_ptr<PromptText> text;  // null: no tokenizer is known, and none is needed
   std::vector<TokenIds> prompts;
+  std::vector<std::string> adapter_of_prompt;  // empty: chosen_adapter() of none
   std::vector<TokenIds> begun;  // start of the sequences of each prompt; empty if an encoder reads the prompt
   GenerationOptions options;
 
@@ -73,6 +77,17 @@ std::optional<PromptImages> images_of(const GenerateArguments& arguments, const 
   return images;
 }
 
+// The adapter of each chat.
+std::vector<std::string> adapters_of(const std::vector<FileChat>& chats, const AdapterChoice& choice) {
+  std::vector<std::string> names;
+  for (const FileChat& chat : chats) names.push_back(chosen_adapter(choice, chat.adapter, chat.where));
+  const bool differ = std::ranges::any_of(names, [&](const std::string& name) { return name != names.front(); });
+  if (differ && std::ranges::any_of(chats, &FileChat::has_images))
+    throw InputError({"--messages", "chats with images name several adapters", "one adapter for chats with images",
+                      "write the chats of each adapter into a file of its own"});
+  return names;
+}
+
 Job prepare(const GenerateArguments& arguments) {
   if (arguments.prompts.empty() && arguments.tokens.empty() && arguments.features.empty() && arguments.messages.empty())
     throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT, --messages FILE or --tokens 1,2,3",
@@ -82,10 +97,13 @@ Job prepare(const GenerateArguments& arguments) {
   const std::string flag = !arguments.images.empty()                           ? "--image"
                            : std::ranges::any_of(chats, &FileChat::has_images) ? "--messages"
                                                                                : "";
+  const AdapterChoice adapters = choose_adapters(arguments.adapters);
   Job job{.arguments = arguments,
-          .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter, !flag.empty()),
+          .adapters = adapters,
+          .model = find_trained_model(arguments.model, arguments.sets, adapters, !flag.empty()),
           .text = {},
           .prompts = {},
+          .adapter_of_prompt = adapters_of(chats, adapters),
           .begun = {}};
   const std::string& tokenizer = arguments.tokenizer.empty() ? job.model.tokenizer : arguments.tokenizer;
   if (!tokenizer.empty()) job.text = std::make_unique<PromptText>(tokenizer);
@@ -185,17 +203,47 @@ bool streams(const Job& job) {
          job.options.num_beams == 1 && job.options.num_return_sequences == 1;
 }
 
+std::string adapter_of(const Job& job, std::size_t prompt) {
+  const bool is_named = prompt < job.adapter_of_prompt.size();
+  return is_named ? job.adapter_of_prompt[prompt] : chosen_adapter(job.adapters, std::nullopt, "");
+}
+
+// The sequences of all prompts. Those of one adapter are generated together.
+std::vector<GeneratedSequence> by_adapters(const Job& job, Boosted& boosted, HybridParallelPlugin& plugin,
+                                           NamedAdapters* adapters) {
+  std::map<std::string, std::vector<std::size_t>> prompts_of;
+  for (std::size_t i = 0; i < job.prompts.size(); ++i) prompts_of[adapter_of(job, i)].push_back(i);
+  if (prompts_of.size() <= 1) {
+    activate_adapter(adapters, adapter_of(job, 0));
+    return generate(boosted, plugin, job.prompts, job.options);
+  }
+  std::vector<GeneratedSequence> all;
+  for (const auto& [name, places] : prompts_of) {
+    activate_adapter(adapters, name);
+    std::vector<TokenIds> prompts;
+    for (const std::size_t place : places) prompts.push_back(job.prompts[place]);
+    for (GeneratedSequence& sequence : generate(boosted, plugin, prompts, job.options)) {
+      sequence.prompt = static_cast<std::int64_t>(places[static_cast<std::size_t>(sequence.prompt)]);
+      all.push_back(std::move(sequence));
+    }
+  }
+  std::ranges::stable_sort(all, {}, &GeneratedSequence::prompt);
+  return all;
+}
+
 void generate_rank(World& world, const Job& job) {
   auto* plugin = new HybridParallelPlugin(world, job.model.config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
   // The criterion is not computed. With it the logits stay sharded over tp, so that greedy decoding gathers none.
   auto boosted = booster.boost(build_model(job.model.config), nullptr, cross_entropy());
   load_trained_weights(job.model, boosted, *plugin);
+  const auto adapters = load_named_adapters(job.adapters, job.model.config, boosted, plugin->mesh());
   if (!world.is_main() || !streams(job)) {
-    const auto sequences = generate(boosted, *plugin, job.prompts, job.options);
+    const auto sequences = by_adapters(job, boosted, *plugin, adapters.get());
     if (world.is_main()) print_all(job, sequences);
     return;
   }
+  activate_adapter(adapters.get(), adapter_of(job, 0));
   GrowingText shown;
   TokenIds tokens = job.shows_prompt() ? job.begun.front() : TokenIds();
   shown.show(job.text->decode(tokens));

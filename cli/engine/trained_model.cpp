@@ -96,14 +96,14 @@ Config with_stored_precision(Config config) {
 }
 
 TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets,
-                                const std::string& adapter, bool reads_images) {
+                                const AdapterChoice& adapters, bool reads_images) {
   TrainedModel model;
   const StoredForm form = stored_form(path);
-  if (!adapter.empty() && form != StoredForm::kHuggingFace)
+  if (!(adapters.own.empty() && adapters.named.empty()) && form != StoredForm::kHuggingFace)
     throw UsageError({"--adapter", path + " is not a Hugging Face model", "the directory of the adapter's base model",
                       "write one with gantry checkpoint export"});
   if (form == StoredForm::kParallelized || form == StoredForm::kHuggingFace)
-    model = of_directory(path, form, sets, adapter, reads_images);
+    model = of_directory(path, form, sets, adapters.own, reads_images);
   else
     model = of_checkpoint(require_checkpoint(path, warn_of_passed_over), sets);
   set_vocabulary(model);

@@ -6,6 +6,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/format/stored_form.h"
+#include "gantry/cli/engine/adapter_choice.h"
 
 namespace gantry::cli {
 
@@ -19,10 +20,11 @@ struct TrainedModel {
 };
 
 // Detects the form of `path`, and loads the libraries that the model needs. For a checkpoint of adapters, the base
-// model is included. `adapter`: a PEFT directory for a Hugging Face model; empty: none. `reads_images`: the model of a
-// directory has its image encoder. Throws CheckpointError, InputError, UsageError or ConfigError.
+// model is included, so it cannot have others. `adapters`: for a Hugging Face model; the one without a name becomes a
+// part of it. `reads_images`: the model of a directory has its image encoder. Throws CheckpointError, InputError,
+// UsageError or ConfigError.
 TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets,
-                                const std::string& adapter = {}, bool reads_images = false);
+                                const AdapterChoice& adapters = {}, bool reads_images = false);
 
 // Loads the libraries `named`. If the list is empty, loads the libraries in `config_text`, the configuration of the
 // checkpoint (empty: unknown). Throws ConfigError.

@@ -382,6 +382,15 @@ template <class TorchDataset>
   }
 }
 
+// --- fine_tuning.md: several adapters
+
+[[maybe_unused]] void use_adapters(const gantry::Config& config, gantry::Booster& booster, gantry::Boosted& boosted) {
+  gantry::NamedAdapters adapters(config, boosted, booster.mesh());
+  adapters.load("first", "adapted/adapter");  // collective; each rank reads its part
+  adapters.load("second", "adapted/other");
+  adapters.activate("second");  // from now on, outputs are those of the base with this adapter
+}
+
 // --- generation.md
 
 [[maybe_unused]] void generation_calls(gantry::Boosted& boosted, gantry::Plugin& plugin, torch::nn::Module& model,

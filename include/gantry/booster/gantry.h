@@ -7,6 +7,7 @@
 #include "gantry/booster/initialize.h"
 #include "gantry/booster/lora.h"
 #include "gantry/booster/measure_cluster.h"
+#include "gantry/booster/named_adapters.h"
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/booster/plugin_library.h"
 #include "gantry/booster/recipe.h"

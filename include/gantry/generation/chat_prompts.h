@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,12 +40,13 @@ class ChatPrompts {
 struct FileChat {
   std::string where;  // FILE, or FILE:LINE
   std::string json;
-  bool has_images = false;  // in its messages
+  bool has_images = false;                  // in its messages
+  std::optional<std::string> adapter = {};  // the name of its adapter; "": null in the file; no value: none is named
 };
 
 // Reads the chats of a file ("-": standard input): a JSON list of messages, an object with messages, or JSON lines of
-// them. `system`: the text of a system message to begin each chat with; or "". Throws InputError for other contents,
-// and if a chat already begins with a system message.
+// them. An object can have `adapter`, a name or null. `system`: the text of a system message to begin each chat with;
+// or "". Throws InputError for other contents, and if a chat already begins with a system message.
 std::vector<FileChat> read_chats(const std::string& file, const std::string& system);
 
 }  // namespace gantry

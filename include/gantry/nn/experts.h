@@ -14,7 +14,6 @@
 
 namespace gantry::nn {
 
-struct AdapterOptions;     // nn/linear.h
 struct Dispatch;           // nn/dispatch.h
 struct DispatchedExperts;  // nn/expert_exchange.h
 struct GroupedWeight;
@@ -42,7 +41,7 @@ struct ExpertsOptions {
 // tokens.
 //
 // The order of rows is fixed, so results are bitwise reproducible in the same layout.
-class ExpertsImpl : public torch::nn::Module, public Shardable {
+class ExpertsImpl : public torch::nn::Module, public Shardable, public Adaptable {
  public:
   explicit ExpertsImpl(ExpertsOptions options);
   torch::Tensor forward(const torch::Tensor& tokens, const Routing& routing);
@@ -62,6 +61,8 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   // "gate_up_proj_lora_B" [experts, out, rank] have PEFT's initial values, deferred (tensors/deferred_init.h). It has
   // no dropout, as PEFT's adapters of parameters.
   void add_adapter(const std::string& parameter, const AdapterOptions& adapter);
+  LayerAdapterPlaces adapter_places(const AdapterOptions& adapter, const std::string& stack) const override;
+  void use_adapter(const LayerAdapter& adapter, const std::string& stack) override;
   // Stores the frozen stacks in 4 or 8 bits, like LinearImpl::quantize(): each row of an expert's matrix becomes a
   // record. Each use computes the values of one expert at a time. With kMxfp4, matrices are [out, in] from then on.
   // Call it at most once, before shard(); otherwise it throws UsageError.
@@ -80,10 +81,8 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;
 
  private:
-  struct Adapter {
-    torch::Tensor a, b;
-    double scale = 1;
-  };
+  LayerAdapterPlaces full_adapter(const AdapterOptions& adapter, const std::string& stack,
+                                  const Placements& splits) const;
   ExpertShape used_shape() const;
   torch::Tensor projected(const torch::Tensor& rows, const std::string& parameter, const GroupedWeight& weight,
                           const std::vector<std::int64_t>& counts) const;
@@ -100,8 +99,9 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
 
   ProcessGroup* group_ = nullptr;
   Expert style_;
+  std::vector<Axis> axes_;  // the axes of shard()
   bool is_sharded_ = false;
-  std::map<std::string, Adapter> adapters_;       // by parameter name
+  std::map<std::string, LayerAdapter> adapters_;  // by parameter name
   std::map<std::string, RowEncoding> encodings_;  // by parameter name
   std::vector<Range> held_;                       // if partitioned: the experts of each rank
   std::int64_t dropped_ = 0;

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "gantry/core/row_encoding.h"
+#include "gantry/nn/adaptable.h"
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/shard_style.h"
 
@@ -38,7 +39,7 @@ struct AdapterOptions {
 // input gradient is all-reduced over tp. After shard(Row): [..., local in] -> [..., out], and the output is all-reduced
 // over tp. Sequence shards are gathered and reduce-scattered instead. The weight gradient is added directly to
 // weight.mutable_grad(), so hooks on the weight receive an undefined gradient.
-class LinearImpl : public torch::nn::Module, public Shardable {
+class LinearImpl : public torch::nn::Module, public Shardable, public Adaptable {
  public:
   LinearImpl(std::int64_t in_features, std::int64_t out_features)
       : LinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
@@ -55,6 +56,8 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   // that its output has the layout of the layer's output (core/sharding/adapter_split.h).
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
+  LayerAdapterPlaces adapter_places(const AdapterOptions& adapter, const std::string& stack = {}) const override;
+  void use_adapter(const LayerAdapter& adapter, const std::string& stack = {}) override;
   // True if the weight had no values when DoRA or PiSSA was added, so that the adapter's values do not fit it yet.
   bool awaits_base() const { return awaits_base_; }
   // Stores the frozen weight in 4 or 8 bits: its memory becomes records (core/row_encoding.h) when the model is
@@ -69,6 +72,8 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   // Replaces rows of a tied weight by the trained tokens of the embedding that it is tied to. Call it after
   // tie_weight(), for a layer without an adapter.
   void share_tokens(std::shared_ptr<TrainedRows> tokens);
+  // The same with values that are not parameters, also after shard(); null: the rows of the weight.
+  void use_tokens(const std::shared_ptr<TrainedRows>& tokens) { trained_tokens_ = tokens; }
   void set_gather_output(bool gather);  // for column-sharded layers
   // For callers that compute the output [rows, local out] in parts: the sum of inputs[i] weights[i]^T, plus the bias.
   struct Factors {
@@ -94,6 +99,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
  private:
   friend std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vector<Linear>& layers);
   void start_adapter(const AdapterOptions& adapter);
+  Placements adapter_splits() const;
   LinearInput input_layout() const;
   LinearWeight used_weight() const;
   torch::Tensor used_bias() const;
@@ -112,6 +118,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
 
   ProcessGroup* group_ = nullptr;
   std::optional<ShardStyle> style_;
+  std::vector<Axis> axes_;  // the axes of shard()
   ShardSpec weight_placement_;
   std::optional<RowEncoding> encoding_;
   double adapter_scale_ = 1;

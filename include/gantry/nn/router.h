@@ -1,13 +1,12 @@
 // Routers: select the experts of each token and their weights.
 #pragma once
 
+#include "gantry/nn/adaptable.h"
 #include "gantry/nn/shard_style.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
-
-struct AdapterOptions;  // nn/linear.h
 
 struct RouterOptions {
   // How the logits x W^T + b become scores, and by which scores experts are selected.
@@ -42,7 +41,7 @@ struct Routing {
 // least float32. In a training step it adds the losses of experts.balance and counts the choices for
 // experts.bias_update. With SequenceParallel, its tokens are this rank's part of the sequence, and its parameter
 // gradients are partial sums; otherwise it is replicated.
-class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat32 {
+class RouterImpl : public torch::nn::Module, public Shardable, public Adaptable, public KeepsFloat32 {
  public:
   // Throws ConfigError if the options are inconsistent.
   explicit RouterImpl(const RouterOptions& options);
@@ -55,6 +54,8 @@ class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat
   // parameters.
   void add_adapter(const AdapterOptions& adapter);
   bool has_adapter() const { return lora_a.defined(); }
+  LayerAdapterPlaces adapter_places(const AdapterOptions& adapter, const std::string& stack = {}) const override;
+  void use_adapter(const LayerAdapter& adapter, const std::string& stack = {}) override;
 
   // Returns the indices of the `count` largest scores, in descending order; among equal scores the lower index first:
   // [..., count].
