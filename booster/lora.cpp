@@ -11,6 +11,7 @@
 #include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/adapter_modules.h"
 #include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 #include "gantry/models/quantize.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/libtorch.h"

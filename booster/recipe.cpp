@@ -25,7 +25,6 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/models/described/sentence_modules.h"
-#include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/linear.h"

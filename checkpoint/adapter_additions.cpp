@@ -6,7 +6,7 @@
 #include "gantry/core/shard_style.h"
 #include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/described/decoder_family.h"
-#include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 
 namespace gantry {
 namespace {

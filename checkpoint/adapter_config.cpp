@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/config/adapter_names.h"
-#include "gantry/models/lora.h"
 
 namespace gantry {
 namespace {

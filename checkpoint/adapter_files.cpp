@@ -19,7 +19,7 @@
 #include "gantry/core/io/paths.h"
 #include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/adapter_modules.h"
-#include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/slice_copy.h"
 

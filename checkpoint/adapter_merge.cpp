@@ -23,6 +23,7 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/libtorch.h"

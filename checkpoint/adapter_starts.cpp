@@ -13,7 +13,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/described/lora_names.h"
-#include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/principal_factors.h"
 #include "gantry/tensors/slice_copy.h"

@@ -11,7 +11,7 @@
 #include "gantry/core/error.h"
 #include "gantry/models/adapter_modules.h"
 #include "gantry/models/described/decoder_family.h"
-#include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 #include "gantry/models/quantize.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/deferred_init.h"

@@ -9,7 +9,7 @@
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/core/error.h"
-#include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 
 namespace gantry::models {
 namespace {

@@ -8,7 +8,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/sharding/adapter_split.h"
-#include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 #include "gantry/tensors/libtorch.h"
 #include "lora_rig.h"
 #include "program.h"

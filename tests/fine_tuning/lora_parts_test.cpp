@@ -10,7 +10,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/sharding/adapter_split.h"
-#include "gantry/models/lora.h"
+#include "gantry/models/peft_names.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/experts.h"
 #include "gantry/policies/sharder.h"
