@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "gantry/core/error.h"
-#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/trainer/teacher_exchange.h"
 
@@ -40,7 +39,8 @@ LogitsForm form_of(const torch::Tensor& computed, ProcessGroup& group) {
   if (computed.defined())
     numbers = torch::tensor({static_cast<std::int64_t>(computed.scalar_type()), computed.size(1)}, torch::kInt64);
   group.all_reduce(numbers, ReduceOp::kMax).wait();
-  return {static_cast<torch::ScalarType>(number_of(numbers[0])), static_cast<std::int64_t>(number_of(numbers[1]))};
+  const auto* agreed = numbers.const_data_ptr<std::int64_t>();
+  return {static_cast<torch::ScalarType>(agreed[0]), agreed[1]};
 }
 
 }  // namespace
