@@ -10,7 +10,9 @@ PatchSizes patch_sizes(const models::VisionSpec& vision) {
             .merge = vision.grid_tower->merge,
             .frames = vision.grid_tower->frames};
   if (vision.pixtral) return {.kind = ProcessorKind::kPixtral, .patch = vision.patch, .merge = vision.pixtral->merge};
-  return {.size = vision.image_size, .patch = vision.patch};
+  return {.size = vision.image_size,
+          .is_clip = vision.projector == models::VisionSpec::Projector::kMlp,
+          .patch = vision.patch};
 }
 
 ImageMarks marks_of(const models::VisionSpec& vision) {

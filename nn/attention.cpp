@@ -63,12 +63,15 @@ bool leaves_out_keys(const AttentionOptions& options) {
   return options.keep.defined() || options.documents.defined() || options.images.defined();
 }
 
-// The keys that are seen by position, and the keys of the query's image: bool, broadcast over heads.
-torch::Tensor with_own_image(const torch::Tensor& seen, const torch::Tensor& images, std::int64_t queries,
+// The keys that are seen by position, and the keys of the query's image: bool, broadcast over heads. Of earlier keys of
+// the image, only those in the window.
+torch::Tensor with_own_image(const torch::Tensor& seen, const AttentionOptions& options, std::int64_t queries,
                              std::int64_t keys) {
+  const torch::Tensor& images = options.images;
   const torch::Tensor all = images.narrow(1, images.size(1) - keys, keys).unsqueeze(1);
   const torch::Tensor of_queries = images.narrow(1, images.size(1) - queries, queries).unsqueeze(2);
-  const torch::Tensor own = ((of_queries == all) & (of_queries > 0)).unsqueeze(1);
+  torch::Tensor own = ((of_queries == all) & (of_queries > 0)).unsqueeze(1);
+  if (options.window > 0 && options.window < keys) own = own.triu(keys - queries - options.window + 1);
   return seen.defined() ? seen | own : torch::ones_like(own);
 }
 
@@ -89,7 +92,7 @@ torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries
     }
     const torch::Device device = options.images.defined() ? options.images.device() : counted.device();
     torch::Tensor seen = seen_keys(options, queries, keys, device);
-    if (options.images.defined()) seen = with_own_image(seen, options.images, queries, keys);
+    if (options.images.defined()) seen = with_own_image(seen, options, queries, keys);
     if (!counted.defined()) return seen;
     return seen.defined() ? counted & seen : counted;
   });

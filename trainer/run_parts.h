@@ -3,11 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gantry/booster/booster.h"
+#include "gantry/booster/recipe.h"
 #include "gantry/comm/world.h"
+#include "gantry/plugins/objective_parts.h"
 #include "gantry/trainer/trainer.h"
 
 namespace gantry {

@@ -5,6 +5,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
+#include "gantry/data/images/orientation.h"
 
 namespace gantry {
 
@@ -29,5 +30,10 @@ Image decode_image(std::span<const std::byte> bytes, const std::string& name, st
 }
 
 Image read_image(const std::filesystem::path& path) { return decode_image(MappedFile(path).bytes(), path.string()); }
+
+Image read_upright_image(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return upright(decode_image(file.bytes(), path.string()), orientation_of(file.bytes()));
+}
 
 }  // namespace gantry

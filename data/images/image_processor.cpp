@@ -17,21 +17,19 @@ namespace {
 
 constexpr const char *kOwnFile = "/preprocessor_config.json", *kSharedFile = "/processor_config.json";
 constexpr std::int64_t kMostRatio = 200;  // longer side / shorter side, for Qwen2-VL
-// The initial settings of Qwen2-VL and Pixtral.
-const ImageSettings kSettingsOfClip = {.filter = ImageFilter::kBicubic,
-                                       .mean = {0.48145466, 0.4578275, 0.40821073},
-                                       .deviation = {0.26862954, 0.26130258, 0.27577711}};
 
 ProcessorKeys keys_of_folder(const std::string& folder) {
   const std::string own = folder + kOwnFile, shared = folder + kSharedFile;
-  if (path_exists(own)) return {MappedFile(own).text(), own};
-  if (!path_exists(shared))
+  if (!path_exists(own) && !path_exists(shared))
     throw InputError({folder, "it has neither preprocessor_config.json nor processor_config.json",
                       "the configuration of the model's image processor", "copy it from the model's repository"});
-  const ProcessorKeys all(MappedFile(shared).text(), shared);
-  if (!all.has("image_processor") || !all.values()["image_processor"].is_object())
-    all.refuse("image_processor", "the configuration of an image processor");
-  return {all.values()["image_processor"], shared};
+  if (path_exists(shared)) {
+    const ProcessorKeys all(MappedFile(shared).text(), shared);
+    if (all.has("image_processor") && all.values()["image_processor"].is_object())
+      return {all.values()["image_processor"], shared};
+    if (!path_exists(own)) all.refuse("image_processor", "the configuration of an image processor");
+  }
+  return {MappedFile(own).text(), own};
 }
 
 // A limit of pixels: size.shortest_edge and size.longest_edge, in older files min_pixels and max_pixels.
@@ -139,9 +137,9 @@ ImageProcessor read_image_processor(const std::string& folder, const PatchSizes&
   require_full_processing(keys);
   ImageProcessor processor{.sizes = sizes, .settings = {}};
   if (sizes.kind == ProcessorKind::kSquare) {
-    processor.settings = read_square_settings(keys);
+    processor.settings = read_square_settings(keys, sizes.is_clip);
     if (processor.settings.size != sizes.size)
-      keys.refuse(keys.flag("do_center_crop", false) ? "crop_size" : "size",
+      keys.refuse(keys.flag("do_center_crop", processor.settings.crops) ? "crop_size" : "size",
                   fmt::format("{}, the image_size of the model", sizes.size));
     return processor;
   }
@@ -166,9 +164,11 @@ ImageSize processed_size(const ImageSize& size, const ImageProcessor& processor,
       return {processor.sizes.size, processor.sizes.size};
     case ProcessorKind::kGrid:
       if (longer > kMostRatio * shorter)
-        throw InputError({name, fmt::format("the image has {} x {} pixels", size.width, size.height),
-                          fmt::format("a longer side of at most {} times the shorter one", kMostRatio),
-                          "crop the image"});
+        throw InputError(
+            {name,
+             fmt::format("the image has {} x {} pixels, and the longer side has more than {} times the shorter one",
+                         size.width, size.height, kMostRatio),
+             "a smaller ratio", "crop the image"});
       return grid_size(size, processor);
     case ProcessorKind::kPixtral:
       break;

@@ -21,6 +21,7 @@ enum class ProcessorKind {
 struct PatchSizes {
   ProcessorKind kind = ProcessorKind::kSquare;
   std::int64_t size = 224;  // kSquare
+  bool is_clip = false;     // kSquare: missing keys have the values of CLIP's processor
   std::int64_t patch = 14, merge = 2;
   std::int64_t frames = 2;                             // kGrid: number of times that a patch has the pixels
   std::int64_t side() const { return patch * merge; }  // sides of images are multiples of it, except with kSquare
@@ -36,7 +37,7 @@ struct ImageProcessor {
 // True if the directory has the configuration of an image processor.
 bool has_image_processor(const std::string& folder);
 
-// The processor of `folder`, from preprocessor_config.json or the image_processor of processor_config.json. Throws
+// The processor of `folder`: the image_processor of processor_config.json, or else preprocessor_config.json. Throws
 // InputError with the file and the key for settings that are not supported or do not fit the model.
 ImageProcessor read_image_processor(const std::string& folder, const PatchSizes& sizes);
 

@@ -10,7 +10,7 @@ ImageReader::ImageReader(ImageFormat format, const std::string& folder)
     : format_(std::move(format)), processor_(read_image_processor(folder, format_.sizes)) {}
 
 ProcessedImage ImageReader::read(const std::filesystem::path& file) const {
-  return process_image(read_image(file), processor_, file.string());
+  return process_image(read_upright_image(file), processor_, file.string());
 }
 
 ImageReader::Grid ImageReader::grid_of(const ImageSize& size) const {
@@ -58,7 +58,8 @@ ImageText ImageReader::expanded(const std::string& text, std::span<const ImageSi
 
 std::string ImageReader::key() const {
   const auto& [sizes, marks, token, features] = format_;
-  return nlohmann::json{static_cast<int>(sizes.kind),
+  return nlohmann::json{"upright",
+                        static_cast<int>(sizes.kind),
                         sizes.size,
                         sizes.patch,
                         sizes.merge,

@@ -19,9 +19,20 @@ ImageFilter filter_of(const ProcessorKeys& keys, ImageFilter initial) {
   return filter == 2 ? ImageFilter::kBilinear : ImageFilter::kBicubic;
 }
 
-void read_sizes(const ProcessorKeys& keys, ImageSettings& settings) {
+// The defaults of the processor's class.
+ImageSettings initial_settings(const ProcessorKeys& keys, bool is_clip) {
+  if (!keys.has("image_processor_type") || !keys.values()["image_processor_type"].is_string())
+    return is_clip ? kSettingsOfClip : ImageSettings();
+  const auto type = keys.values()["image_processor_type"].get<std::string>();
+  if (type.starts_with("CLIP") || type.starts_with("Llava")) return kSettingsOfClip;
+  return {.filter = type.starts_with("Siglip") ? ImageFilter::kBicubic : ImageFilter::kBilinear};
+}
+
+// `by_shorter`: a size that is a number is the shorter side, as for CLIP. Otherwise images become squares.
+void read_sizes(const ProcessorKeys& keys, bool by_shorter, ImageSettings& settings) {
   if (!keys.flag("do_resize", true)) keys.refuse("do_resize", "true, because the model needs images of one size");
-  const int resized = keys.side("size"), crop = keys.flag("do_center_crop", false) ? keys.side("crop_size") : 0;
+  settings.crops = keys.flag("do_center_crop", settings.crops);
+  const int resized = keys.side("size", by_shorter), crop = settings.crops ? keys.side("crop_size") : 0;
   if (resized == 0) keys.refuse("size", "a number, {height, width} that are equal, or {shortest_edge}");
   if (crop < 0) keys.refuse("crop_size", "a number, or {height, width} that are equal");
   if (crop > std::abs(resized)) keys.refuse("crop_size", fmt::format("at most the size {}", std::abs(resized)));
@@ -88,9 +99,9 @@ void read_colours(const ProcessorKeys& keys, ImageSettings& settings) {
   if (!keys.flag("do_normalize", true)) settings.mean = {0, 0, 0}, settings.deviation = {1, 1, 1};
 }
 
-ImageSettings read_square_settings(const ProcessorKeys& keys) {
-  ImageSettings settings;
-  read_sizes(keys, settings);
+ImageSettings read_square_settings(const ProcessorKeys& keys, bool is_clip) {
+  ImageSettings settings = initial_settings(keys, is_clip);
+  read_sizes(keys, settings.crops, settings);
   read_colours(keys, settings);
   if (keys.flag("do_pad", false)) keys.refuse("do_pad", "false");
   return settings;

@@ -15,6 +15,7 @@ namespace gantry {
 struct ImageSettings {
   int size = 224;        // the model reads images of size x size pixels
   int shorter_side = 0;  // evaluation: length of the shorter side before the centre crop; 0: resize to size x size
+  bool crops = false;    // evaluation: the image is cropped at its centre; do_center_crop
   ImageFilter filter = ImageFilter::kBilinear;
   double scale = 1.0 / 255;  // factor for the bytes of an image
   std::array<double, kColours> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};

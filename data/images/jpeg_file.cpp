@@ -16,6 +16,7 @@ struct JpegReading {
   jpeg_error_mgr errors{};
   std::jmp_buf back{};
   char text[JMSG_LENGTH_MAX] = "";
+  bool has_ended = false;                  // within the pixels or after them
   std::vector<std::uint8_t> four_colours;  // a row of CMYK
 };
 
@@ -25,9 +26,16 @@ void give_up(j_common_ptr info) {
   std::longjmp(reading->back, 1);
 }
 
-// Ignores damage that the library repairs, like Pillow, but rejects a file that ends within the image.
+// Ignores damage that the library repairs, like Pillow, but rejects a file that ends within the image. If a file with
+// one scan lacks the mark of its end alone, the library finds all pixels.
 void hear_warning(j_common_ptr info, int level) {
-  if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) give_up(info);
+  auto* reading = static_cast<JpegReading*>(info->client_data);
+  if (level >= 0) return;
+  if (info->err->msg_code == JWRN_HIT_MARKER && reading->has_ended) std::longjmp(reading->back, 1);
+  if (info->err->msg_code != JWRN_JPEG_EOF) return;
+  if (reading->info.output_width == 0 || jpeg_has_multiple_scans(&reading->info)) give_up(info);
+  reading->errors.format_message(info, reading->text);
+  reading->has_ended = true;
 }
 
 // Converts inverted CMYK, which Adobe's programs write, to RGB, with Pillow's rounding.

@@ -49,12 +49,12 @@ void ProcessorKeys::colours(const std::string& key, std::array<double, kColours>
   }
 }
 
-int ProcessorKeys::side(const std::string& key) const {
+int ProcessorKeys::side(const std::string& key, bool by_shorter) const {
   if (!has(key)) return 0;
   const json& size = keys_[key];
   if (size.is_object() && size.size() == 1 && size.contains("shortest_edge"))
     return -length(key, size["shortest_edge"]);
-  if (!size.is_object()) return length(key, size);
+  if (!size.is_object()) return by_shorter ? -length(key, size) : length(key, size);
   if (size.size() != 2 || !size.contains("height") || !size.contains("width") || size["height"] != size["width"])
     refuse(key, "a number, {height, width} that are equal, or {shortest_edge}");
   return length(key, size["height"]);

@@ -25,8 +25,9 @@ class ProcessorKeys {
   bool flag(const std::string& key, bool initial) const;
   double number(const std::string& key, double initial) const;
   void colours(const std::string& key, std::array<double, kColours>& values, double above) const;
-  // A number n, or {height: n, width: n}: n; {shortest_edge: n}: -n; 0 without the key.
-  int side(const std::string& key) const;
+  // A number n, or {height: n, width: n}: n; {shortest_edge: n}: -n; 0 without the key. `by_shorter`: a number is the
+  // shorter side too.
+  int side(const std::string& key, bool by_shorter = false) const;
   // An integer from 1 to `most`.
   std::int64_t count(const std::string& key, std::int64_t initial, std::int64_t most) const;
 
@@ -39,7 +40,13 @@ class ProcessorKeys {
 
 // The filter, the scale of bytes, and the mean and deviation of colours.
 void read_colours(const ProcessorKeys& keys, ImageSettings& settings);
-// The settings of images of one size.
-ImageSettings read_square_settings(const ProcessorKeys& keys);
+// The defaults of CLIP's processor, which those of LLaVA, Qwen2-VL and Pixtral share.
+inline const ImageSettings kSettingsOfClip = {.crops = true,
+                                              .filter = ImageFilter::kBicubic,
+                                              .mean = {0.48145466, 0.4578275, 0.40821073},
+                                              .deviation = {0.26862954, 0.26130258, 0.27577711}};
+// The settings of images of one size. image_processor_type, if the file has it, decides between the defaults of CLIP,
+// SigLIP and ViT; otherwise `is_clip` does.
+ImageSettings read_square_settings(const ProcessorKeys& keys, bool is_clip = false);
 
 }  // namespace gantry

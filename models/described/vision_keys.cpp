@@ -55,6 +55,8 @@ void keep_used_layers(ConfigReader& reader, std::int64_t missing, VisionSpec& vi
   const std::int64_t layer = reader.size("vision_feature_layer", missing, -states);
   if (layer >= states)
     refuse_key("vision_feature_layer", layer, fmt::format("at most num_hidden_layers {}", vision.tower.layers));
+  if (layer == 0 || layer == -states)
+    refuse_key("vision_feature_layer", layer, "a layer of the encoder, and not the state before the first one");
   vision.tower.layers = layer < 0 ? states + layer : layer;
 }
 
