@@ -33,13 +33,21 @@ torch::Tensor copy_of(const torch::Tensor& tensor, torch::Tensor buffer) {
   return buffer.copy_(tensor);
 }
 
+// True if this rank writes its part: of a parameter that several pipeline ranks hold, the first one writes, unless each
+// of them has rows of its own (parallel.vocabulary: pipeline).
+bool is_written_here(const StateSource& state, const Placement& placement, const Coordinates& coordinates) {
+  const auto axes = placement.sharded_axes();
+  return std::any_of(axes.begin(), axes.end(), axis::is_pipeline) ||
+         state.first_holder(placement) == coordinates.at(axis::kPipeline);
+}
+
 // With `buffers`, the copies of the previous save, the tensors are copied, so that training can continue.
 Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, const TensorDict* buffers) {
   Snapshot snapshot{.file = rank_file_name(mesh.rank()), .tensors = {}, .entries = {}};
   const auto& coordinates = mesh.coordinates();
   WriterShare share(mesh);
   for (const auto& [kind, held, fallback] : state.state_entries()) {
-    if (state.first_holder(held.placement) != coordinates.at(axis::kPipeline)) continue;
+    if (!is_written_here(state, held.placement, coordinates)) continue;
     ManifestTensor entry{
         kind, held.placement.name, &stored_type_of(held.tensor.scalar_type()), held.placement.global_shape, {}};
     if (!share.turn_of(held.placement, static_cast<std::int64_t>(entry.bytes()))) continue;

@@ -16,9 +16,11 @@ std::vector<std::string> sorted_axes(const Placement& placement) {
 }
 
 bool divides_units(const ShardSpec& shard, std::int64_t dims, std::int64_t row, OptimizerUnit unit) {
-  if (!shard.sharded() || shard.ranks() == 1) return false;
+  if (!shard.sharded()) return false;
+  // A rank holds rows as a matrix [rows, row] (ZeRO 3), also if it has all of them.
+  if (shard.row > 0) return unit == OptimizerUnit::kMatrix || (shard.ranks() > 1 && shard.row % row != 0);
+  if (shard.ranks() == 1) return false;
   const std::int64_t dims_of_unit = unit == OptimizerUnit::kRow ? 1 : 2;
-  if (shard.row > 0) return unit == OptimizerUnit::kMatrix || shard.row % row != 0;
   return shard.dim >= dims - dims_of_unit;
 }
 

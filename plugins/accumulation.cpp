@@ -113,7 +113,7 @@ void Accumulation::require_graph() {
 
 void Accumulation::look_at_first_step(double counted) {
   if (counted == 0) {
-    if (!has_counted_)
+    if (!has_counted_ && step_ == 0)  // a resumed run has had steps
       throw InputError({"batch", "all labels of the first step are ignored", "labels that are not all ignored",
                         "check the labels, where -100 (ignore_index) marks an ignored one"});
     if (mesh_.rank() == 0)

@@ -33,7 +33,10 @@ torch::Tensor runs_of(const torch::Tensor& factors) {
   return torch::constant_pad_nd(grows.to(torch::kInt64), {1, 0}).cumsum(1);
 }
 
-torch::Tensor bytes_of(const torch::Tensor& numbers) { return numbers.contiguous().view(torch::kUInt8); }
+// A copy, because a dimension of size 1 may have another stride in contiguous tensors, which view() refuses.
+torch::Tensor bytes_of(const torch::Tensor& numbers) {
+  return numbers.clone(at::MemoryFormat::Contiguous).view(torch::kUInt8);
+}
 
 // Numbers of four bytes. The copy starts at an address that is a multiple of four.
 torch::Tensor numbers_of(const torch::Tensor& bytes, std::int64_t first, std::int64_t count, torch::ScalarType type) {

@@ -250,7 +250,8 @@ torch::Tensor pack_records(const RowEncoding& encoding, const CodedWeight& weigh
     codes = pairs.select(2, 0).bitwise_left_shift(4).bitwise_or(pairs.select(2, 1));
   }
   if (encoding.scales() == 0) return codes.contiguous();
-  const torch::Tensor scales = by_group(encoding, weight.scales).contiguous();
+  // A copy, because a dimension of size 1 may have another stride in contiguous tensors, which view() refuses.
+  const torch::Tensor scales = by_group(encoding, weight.scales).clone(at::MemoryFormat::Contiguous);
   if (!is_double(encoding.code)) return torch::cat({scales.view(torch::kUInt8), codes}, 1).contiguous();
   const DoubleScales parts{by_group(encoding, weight.scale_codes), scales, by_group(encoding, weight.means)};
   return torch::cat({pack_double_scales(encoding, parts), codes}, 1).contiguous();

@@ -204,6 +204,13 @@ void check_recompute(ConfigFaults& faults, const YAML::Node& root, const Config&
 }
 
 // Checks that involve several keys.
+// Checkpoints of adapters have no biases of the base.
+std::optional<ErrorText> fault_of_expert_biases(const Config& config) {
+  if (config.experts.bias_update == 0 || !config.lora.is_on()) return std::nullopt;
+  return ErrorText{"experts.bias_update", "the biases of experts belong to the base, which lora does not train",
+                   "0 with lora", "remove the key, or the section lora"};
+}
+
 void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const int tensor = config.parallel.tensor, pipeline = config.parallel.pipeline, data = config.parallel.data,
             context = config.parallel.context;
@@ -214,7 +221,7 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
                            context > 1 ? fmt::format("context {} * ", context) : "", replicas),
                fmt::format("at most {}", kMostRanks));
   for (const auto& fault : {fault_of_experts(config.parallel), fault_of_device_graphs(config), fault_of_elastic(config),
-                            fault_of_teacher(config)})
+                            fault_of_teacher(config), fault_of_expert_biases(config)})
     if (fault) faults.add(fault->where, mark_of_key(root, fault->where), fault->what, fault->expected, fault->remedy);
   if (!config.data.format.empty() && config.data.batch_size < replicas)
     faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),

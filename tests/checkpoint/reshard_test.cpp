@@ -28,6 +28,7 @@ const std::vector<SmallRunOptions> kLayouts = {
     {.layout = {.pipeline = 2, .tensor = 2, .context = 2}},
     {.layout = {.data = 4}, .zero = 3},
     {.layout = {.pipeline = 2, .data = 2}, .zero = 3, .schedule = "zb_v", .chunks = 2},
+    {.layout = {.pipeline = 2, .tensor = 2}, .vocabulary = "pipeline"},  // rows of the embedding on each stage
 };
 
 // Not divisible by two or three ranks.
@@ -42,8 +43,9 @@ const std::vector<SmallRunOptions> kLayoutsOfExperts = {
 
 std::string name_of(const SmallRunOptions& options) {
   const Layout& sizes = options.layout;
-  return fmt::format("tp {} pp {} dp {} cp {} ep {} zero {} {} chunks {}", sizes.tensor, sizes.pipeline, sizes.data,
-                     sizes.context, sizes.expert, options.zero, options.schedule, options.chunks);
+  return fmt::format("tp {} pp {} dp {} cp {} ep {} zero {} {} chunks {} vocabulary {}", sizes.tensor, sizes.pipeline,
+                     sizes.data, sizes.context, sizes.expert, options.zero, options.schedule, options.chunks,
+                     options.vocabulary);
 }
 
 void expect_near(const TensorDict& expected, const TensorDict& actual, const std::string& label) {
@@ -167,6 +169,34 @@ TEST_F(Reshard, StatesOfOtherOptimizersAreLoadedByAnyLayout) {
           expect_near(expected, weights, saved);
       });
       expect_same_state(scratch / "saved0", saved, saved);
+    }
+  }
+}
+
+// With ZeRO 3, ranks hold parameters as rows. The optimizers step full matrices and vectors, also where one rank has
+// all rows: of experts with as many expert ranks as replicas, and of dense parameters with one replica.
+TEST_F(Reshard, MatricesOfExpertsAreSteppedWhole) {
+  for (const char* optimizer : {"muon", "adafactor"}) {
+    const std::vector<SmallRunOptions> layouts = {
+        {.optimizer = optimizer, .experts = 4},
+        {.layout = {.data = 2, .expert = 2}, .zero = 3, .optimizer = optimizer, .experts = 4},
+        {.layout = {.tensor = 4, .expert = 2}, .zero = 3, .optimizer = optimizer, .experts = 4}};
+    const ScratchFolder scratch;
+    TensorDict expected;
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      const std::string saved = scratch / fmt::format("saved{}", i);
+      run_small(layouts[i], [&](SmallRun& run) {
+        for (int step = 1; step <= kSaved; ++step) run.step(step);
+        run.save(saved, kSaved);
+        run.load(require_checkpoint(scratch / "saved0"));
+        for (int step = 1; step <= kAfter; ++step) run.step(kSaved + step);
+        TensorDict weights = run.weights();
+        if (run.mesh().rank() != 0) return;
+        if (i == 0)
+          expected = std::move(weights);
+        else
+          expect_near(expected, weights, saved);
+      });
     }
   }
 }

@@ -21,6 +21,7 @@ struct SmallRunOptions {
   std::string optimizer = "adamw";
   int layers = 4;
   double ema = 0;
+  std::string vocabulary = "stages";
   int experts = 0;  // > 0: mixtral with this number of experts per layer, two per token
 };
 
@@ -39,6 +40,7 @@ inline Config small_config(const SmallRunOptions& options) {
     config.parallel.sequence_parallel = options.layout.tensor > 1;
   }
   config.parallel.zero = options.zero;
+  config.parallel.vocabulary = options.vocabulary;
   config.schedule.name = options.schedule;
   config.schedule.chunks = options.chunks;
   config.schedule.microbatches = 2;

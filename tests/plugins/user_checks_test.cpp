@@ -269,6 +269,14 @@ TEST(UserChecks, StepsWithoutALabelThatCounts) {
   EXPECT_THAT(said.text, HasSubstr("all labels of the first step are ignored"));
   said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
+    rig.boosted.optimizer->set_steps(1, 1);  // as a resumed run
+    ignored(rig);
+    EXPECT_EQ(rig.run().tokens, 0);
+  });
+  EXPECT_EQ(said.code, 0);
+  EXPECT_THAT(said.text, HasSubstr("warning: all labels of step 2 are ignored"));
+  said = outcome_of(config, [&](World& world) {
+    StackRig rig(world, config);
     rig.run();
     rig.boosted.optimizer->step();
     rig.boosted.optimizer->zero_grad();

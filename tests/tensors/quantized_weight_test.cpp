@@ -24,15 +24,16 @@ torch::Tensor numbers(std::int64_t rows, std::int64_t columns) {
 
 // Sizes with full blocks, blocks across rows, and a short last block.
 TEST_P(QuantizedWeight, RecordsHaveTheValuesOfCodesAndScales) {
-  for (const std::int64_t columns : {160, 128, 64, 44, 7, 1}) {
-    const CodedWeight coded = quantize(GetParam(), numbers(5, columns));
-    const RowEncoding encoding = row_encoding(GetParam(), columns, {{0, columns}});
-    const torch::Tensor records = pack_records(encoding, coded);
-    EXPECT_EQ(records.size(1), encoding.record_bytes());
-    const torch::Tensor expected = values_of(GetParam(), coded);
-    EXPECT_TRUE(torch::equal(unpack_records(encoding, records, torch::kFloat32), expected)) << columns;
-    EXPECT_TRUE(torch::equal(unpack_records(encoding, records, torch::kBFloat16), expected.to(torch::kBFloat16)));
-  }
+  for (const std::int64_t rows : {5, 1})
+    for (const std::int64_t columns : {160, 128, 64, 44, 24, 7, 1}) {
+      const CodedWeight coded = quantize(GetParam(), numbers(rows, columns));
+      const RowEncoding encoding = row_encoding(GetParam(), columns, {{0, columns}});
+      const torch::Tensor records = pack_records(encoding, coded);
+      EXPECT_EQ(records.size(1), encoding.record_bytes());
+      const torch::Tensor expected = values_of(GetParam(), coded);
+      EXPECT_TRUE(torch::equal(unpack_records(encoding, records, torch::kFloat32), expected)) << rows << " " << columns;
+      EXPECT_TRUE(torch::equal(unpack_records(encoding, records, torch::kBFloat16), expected.to(torch::kBFloat16)));
+    }
 }
 
 TEST_P(QuantizedWeight, PartsOfTheInputsHaveTheValuesOfTheWhole) {

@@ -21,6 +21,7 @@ struct BadCase {
 
 // Line and column are those of the key.
 const BadCase kBadCases[] = {
+    {"lora: {target_modules: [q_proj]}\nexperts: {bias_update: 0.001}", "experts.bias_update: the biases of experts"},
     {"paralel: {tensor: 2}", "c.yaml:2:1: paralel: unknown key"},
     {"paralel: {tensor: 2}", "did you mean 'parallel'?"},
     {"parallel: {tensr: 2}", "c.yaml:2:12: parallel.tensr: unknown key"},
