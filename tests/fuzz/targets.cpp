@@ -16,6 +16,7 @@
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron.h"
 #include "gantry/data/images/image_file.h"
+#include "gantry/data/images/orientation.h"
 #include "gantry/data/images/image_settings.h"
 #include "gantry/data/images/resample.h"
 #include "gantry/data/jinja/template.h"
@@ -252,7 +253,8 @@ bool picture(std::string_view bytes) {
   constexpr std::uint64_t kFewPixels = 1 << 16;
   const std::string whole = with_true_sums(bytes);
   try {
-    const Image image = decode_image(std::as_bytes(std::span(whole)), "fuzz", kFewPixels);
+    const auto file = std::as_bytes(std::span(whole));
+    const Image image = upright(decode_image(file, "fuzz", kFewPixels), orientation_of(file));
     const auto pixels = static_cast<std::uint64_t>(image.width) * static_cast<std::uint64_t>(image.height);
     require(pixels > 0 && pixels <= kFewPixels && image.pixels.size() == 3 * pixels, "another size");
     const Image small = resize_part(image, {0, 0, image.width, image.height}, 5, 3, ImageFilter::kBicubic);
