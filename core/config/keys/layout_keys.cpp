@@ -114,7 +114,7 @@ std::vector<ConfigKey> layout_keys() {
        "coefficient of the router z-loss, the mean squared logsumexp of the router logits; 0: no such loss"},
       {"experts.bias_update", "0",
        "step size of DeepSeek-V3's expert bias update, which balances the experts after each optimizer step; 0: the "
-       "biases stay constant. Requires routers that have this bias"},
+       "biases stay constant. Requires routers that have this bias; not supported with lora"},
 
       {"schedule.name", "1f1b",
        "pipeline schedule: a name from [docs/schedules.md](schedules.md), or a FILE.csv with compute actions"},
