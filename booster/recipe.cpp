@@ -24,6 +24,8 @@
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/family_reader.h"
+#include "gantry/models/described/lora_names.h"
+#include "gantry/models/described/rank_limits.h"
 #include "gantry/models/described/sentence_modules.h"
 #include "gantry/models/model_family.h"
 #include "gantry/nn/embedding.h"
@@ -115,6 +117,7 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
   config.mark_used("model.config");
   const auto& family = models::families().at(config.model.policy);
   nlohmann::json keys = model_json(config);
+  models::require_ranks(keys, config.model.policy, config.parallel);
   if (config.experts.balance == "transformers")
     keys.update({{"output_router_logits", true}, {"router_aux_loss_coef", config.experts.aux_loss}});
   const DeferredInit deferred;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "gantry/models/described/rank_limits.h"
 #include "gantry/models/described/vision_modules.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/schedule/configured_schedule.h"
@@ -70,6 +71,7 @@ ResolvedConfig resolve_config(Config config) {
   }
   std::optional<ResolvedStep> step;
   if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData), work);
+  models::require_ranks(keys, config.model.policy, parallel);
   auto context = resolve_context(config, keys);
   auto experts = resolve_experts(config, keys, step ? step->microbatch_samples() : 0);
   auto recompute = chosen_recompute(config, mesh.axis_size(axis::kData));

@@ -1,9 +1,7 @@
 #include "gantry/planner/resolved_experts.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/error.h"
 #include "gantry/models/described/work_of_keys.h"
 
 namespace gantry::planner {
@@ -28,12 +26,6 @@ std::optional<ResolvedExperts> resolve_experts(const Config& config, const nlohm
       experts.used = layer.experts->used;
       ++experts.layers;
     }
-  if (experts.layers == 0)
-    throw ConfigError({"parallel.expert", fmt::format("the value is {}, but the model has no experts", parallel.expert),
-                       "1, or a model with experts", "remove parallel.expert"});
-  if (experts.experts < parallel.expert)
-    throw ConfigError({"parallel.expert", fmt::format("{} ranks for {} experts", parallel.expert, experts.experts),
-                       fmt::format("at most {}", experts.experts), "lower parallel.expert"});
   experts.held = partition(experts.experts, 1, parallel.expert);
   const std::int64_t tokens = static_cast<std::int64_t>(samples) * config.data.sequence_length /
                               (static_cast<std::int64_t>(parallel.tensor) * parallel.context);

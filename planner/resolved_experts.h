@@ -18,8 +18,8 @@ struct ResolvedExperts {
   std::int64_t bytes = 0;
 };
 
-// Empty if parallel.expert is 1. `samples`: the size of a microbatch, 0 without data. Throws ConfigError if the model
-// has no experts, or fewer experts than ranks.
+// Empty if parallel.expert is 1. `samples`: the size of a microbatch, 0 without data. The model has at least as many
+// experts as ranks (models::require_ranks).
 std::optional<ResolvedExperts> resolve_experts(const Config& config, const nlohmann::json& model_keys, int samples);
 
 }  // namespace gantry::planner

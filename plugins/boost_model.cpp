@@ -1,10 +1,12 @@
 #include "gantry/plugins/boost_model.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "gantry/checkpoint/disk_work.h"
 #include "gantry/core/error.h"
 #include "gantry/models/decoder.h"
+#include "gantry/models/described/family_reader.h"
 #include "gantry/plugins/joint_samples.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/own_loop.h"
@@ -90,6 +92,7 @@ class ModelBoost {
   bool chosen_vocabulary(ScheduleSource& schedules, const torch::nn::Module& model, const ModelSplit& split) const {
     const VocabularyPlace place = plugin_.options.axes.vocabulary;
     if (place == VocabularyPlace::kStages || plugin_.stages.pipeline_size() == 1) return false;
+    if (place == VocabularyPlace::kPipeline && !split.vocabulary) refuse_vocabulary_of_family();
     const LayerWork work = work_of(split, model);
     if (place == VocabularyPlace::kAuto &&
         !(split.vocabulary && schedules.gains_by_vocabulary(
@@ -97,6 +100,16 @@ class ModelBoost {
       return false;
     schedules.share_vocabulary(work);
     return true;
+  }
+
+  // The policies of programs are refused by shard_model(), with the advice for their split().
+  void refuse_vocabulary_of_family() const {
+    const std::string& family = plugin_.options.policy;
+    if (request_.policy || !models::find_family_reader(family)) return;
+    throw ConfigError({"parallel.vocabulary",
+                       fmt::format("the value is pipeline, which this {} model does not support", family),
+                       "a decoder that predicts tokens, without an image encoder and multi-token prediction",
+                       "remove the key"});
   }
 
   void shard() {

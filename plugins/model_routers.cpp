@@ -24,7 +24,9 @@ void refuse_what_is_missing(const ExpertsOptions& experts, const StageModule& mo
   const bool has_losses = experts.balance != RouterLoss::kNone || experts.z_loss > 0;
   if (has_losses && !has_routers)
     throw ConfigError({experts.balance != RouterLoss::kNone ? "experts.balance" : "experts.z_loss",
-                       "the key is set, but the model has no nn::Router", "a model with experts", "remove the key"});
+                       "the key is set, but the model has no experts",
+                       "a model of a family with experts, or a program's own model with gantry::nn::Router",
+                       "remove the key"});
   const std::string joint = module.split().joint_loss;
   if (experts.balance == RouterLoss::kTransformers && joint.empty())
     throw ConfigError({"experts.balance",

@@ -37,9 +37,12 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
     shardable->claim();
     placements = shardable->shard(style, axes);
   } catch (const ConfigError& error) {
+    const auto* expert = std::get_if<Expert>(&style);
     throw ConfigError(
         {path, fmt::format("it cannot be sharded as {} over {} ranks: {}", describe(style), axes.ranks(), error.what()),
-         "", "change the shard plan or the number of ranks"});
+         "",
+         fmt::format("lower the number of ranks ({}), or change the shard plan",
+                     expert && expert->partitioned ? "parallel.expert" : "parallel.tensor")});
   }
   check_axes(path, placements, axes);
   return placements;

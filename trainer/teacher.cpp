@@ -81,13 +81,14 @@ Teacher::Teacher(const Config& config, World& world, Booster& booster, const Boo
 }
 
 Boosted Teacher::boost(const Config& teacher) {
-  BoostRequest request;
-  request.model = build_model(teacher);
-  request.criterion = keep_logits(own_ ? own_->logits : logits_);
-  request.policy = policies().at(teacher.model.policy)();
-  if (!own_) return student_.boost(request);
+  const auto boosted = [&](Booster& booster, const std::shared_ptr<TeacherLogits>& logits) {
+    return booster.boost(BoostRequest{.model = build_model(teacher),
+                                      .criterion = keep_logits(logits),
+                                      .policy = policies().at(teacher.model.policy)()});
+  };
+  if (!own_) return boosted(student_, logits_);
   try {
-    return own_->booster.boost(request);
+    return boosted(own_->booster, own_->logits);
   } catch (const ConfigError& error) {
     throw ConfigError({"train.objective.teacher_parallel",
                        std::string("the teacher does not fit its layout: ") + error.what(), "a layout of the teacher",

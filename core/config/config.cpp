@@ -203,6 +203,16 @@ void check_recompute(ConfigFaults& faults, const YAML::Node& root, const Config&
              fmt::format("{} entries, or one number for all", stages));
 }
 
+// The losses of objectives need full logits, which no rank has.
+std::optional<ErrorText> fault_of_shared_vocabulary(const Config& config) {
+  const std::string& objective = config.train.objective.name;
+  if (objective.empty() || config.parallel.vocabulary != "pipeline" || config.parallel.pipeline == 1)
+    return std::nullopt;
+  return ErrorText{"parallel.vocabulary",
+                   fmt::format("the value is pipeline, which train.objective {} does not support", objective),
+                   "stages with train.objective", "remove one of the two keys"};
+}
+
 // Checks that involve several keys.
 // Checkpoints of adapters have no biases of the base.
 std::optional<ErrorText> fault_of_expert_biases(const Config& config) {
@@ -220,8 +230,9 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
                fmt::format("tensor {} * pipeline {} * {}data {} ranks", tensor, pipeline,
                            context > 1 ? fmt::format("context {} * ", context) : "", replicas),
                fmt::format("at most {}", kMostRanks));
-  for (const auto& fault : {fault_of_experts(config.parallel), fault_of_device_graphs(config), fault_of_elastic(config),
-                            fault_of_teacher(config), fault_of_expert_biases(config)})
+  for (const auto& fault :
+       {fault_of_experts(config.parallel), fault_of_device_graphs(config), fault_of_elastic(config),
+        fault_of_teacher(config), fault_of_expert_biases(config), fault_of_shared_vocabulary(config)})
     if (fault) faults.add(fault->where, mark_of_key(root, fault->where), fault->what, fault->expected, fault->remedy);
   if (!config.data.format.empty() && config.data.batch_size < replicas)
     faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),

@@ -88,7 +88,7 @@ std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bo
     throw ConfigError(
         {"",
          fmt::format("{} units (of {} elements) over {} ranks leave {} ranks empty", units, unit, ranks, ranks - units),
-         fmt::format("at most {} ranks", units), fmt::format("use tensor {}", units)});
+         fmt::format("at most {} ranks", units), ""});
   std::vector<Range> ranges;
   std::int64_t begin = 0;
   for (int rank = 0; rank < ranks; ++rank) {

@@ -78,6 +78,7 @@ ModelSizes sizes_of(const BertConfig& config) {
           .hidden = config.hidden_size,
           .heads = config.num_attention_heads,
           .key_heads = config.num_attention_heads,
+          .fewest_heads = config.num_attention_heads,
           .vocabulary = config.vocab_size,
           .positions = config.longest(),
           .parameters = rows * width + 2 * width + (width == hidden ? 0 : linear_size(width, hidden)) +
@@ -106,6 +107,7 @@ ModelSizes sizes_of(const ModernBertConfig& config) {
           .hidden = bert.hidden_size,
           .heads = bert.num_attention_heads,
           .key_heads = bert.num_attention_heads,
+          .fewest_heads = bert.num_attention_heads,
           .vocabulary = bert.vocab_size,
           .positions = bert.longest(),
           .parameters = static_cast<double>(bert.vocab_size) * hidden + 2 * norm +
@@ -126,6 +128,7 @@ ModelSizes sizes_of(const BartConfig& config) {
           .hidden = config.d_model,
           .heads = config.decoder_attention_heads,
           .key_heads = config.decoder_attention_heads,
+          .fewest_heads = std::min(config.encoder_attention_heads, config.decoder_attention_heads),
           .vocabulary = config.vocab_size,
           .positions = config.max_position_embeddings,
           .parameters = tables + words + 4 * hidden +
@@ -142,6 +145,7 @@ ModelSizes sizes_of(const VitConfig& config) {
           .hidden = config.hidden_size,
           .heads = config.num_attention_heads,
           .key_heads = config.num_attention_heads,
+          .fewest_heads = config.num_attention_heads,
           .positions = config.tokens(),
           .parameters = hidden + static_cast<double>(config.tokens()) * hidden + linear_size(pixels, hidden) +
                         static_cast<double>(config.num_hidden_layers) * layer + 2 * hidden +
@@ -162,6 +166,7 @@ ModelSizes sizes_of(const T5Config& config) {
           .hidden = config.d_model,
           .heads = config.num_heads,
           .key_heads = config.num_heads,
+          .fewest_heads = config.num_heads,
           .vocabulary = config.vocab_size,
           .parameters = words * (config.tie_word_embeddings ? 1 : 2) + biases * bias + 2 * hidden +
                         static_cast<double>(config.num_layers) * encoder_layer +
@@ -182,6 +187,7 @@ ModelSizes sizes_of(const WhisperConfig& config) {
           .hidden = config.d_model,
           .heads = config.decoder_attention_heads,
           .key_heads = config.decoder_attention_heads,
+          .fewest_heads = std::min(config.encoder_attention_heads, config.decoder_attention_heads),
           .vocabulary = config.vocab_size,
           .positions = config.max_target_positions,
           .parameters = sound + rows * hidden + words * (config.tie_word_embeddings ? 1 : 2) + 4 * hidden +
@@ -201,6 +207,7 @@ ModelSizes sizes_of(const ContrastiveSpec& spec) {
           .hidden = spec.text.hidden,
           .heads = spec.text.heads,
           .key_heads = spec.text.heads,
+          .fewest_heads = std::min(spec.text.heads, spec.vision.tower.heads),
           .vocabulary = spec.vocabulary,
           .positions = spec.positions,
           .parameters = parameters};

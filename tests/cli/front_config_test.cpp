@@ -255,7 +255,13 @@ TEST(ConfigText, ShowsWhatMixersExchange) {
 TEST(ConfigText, FindsLayersThatCannotBeSharded) {
   const Outcome heads = show(kConfig, "--set parallel.tensor=4");
   EXPECT_EQ(heads.exit_code, 3);
-  EXPECT_NE(heads.err.find("2 units (of 8 elements) over 4 ranks leave 2 ranks empty"), std::string::npos) << heads.err;
+  EXPECT_NE(heads.err.find("parallel.tensor: 4 ranks for 2 query heads; expected at most 2; lower parallel.tensor"),
+            std::string::npos)
+      << heads.err;
+  const Outcome encoder = show("model: {policy: t5, config: {num_heads: 2}}\nparallel: {tensor: 3}\n");
+  EXPECT_EQ(encoder.exit_code, 3);
+  EXPECT_NE(encoder.err.find("parallel.tensor: 3 ranks for 2 heads; expected at most 2"), std::string::npos)
+      << encoder.err;
 }
 
 // A program that reads stdout must not take half an answer for one.

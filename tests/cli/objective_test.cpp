@@ -135,8 +135,8 @@ TEST(Objective, ThatDoesNotFitIsRefused) {
   const ScratchFolder scratch;
   const std::string text = scratch.write("text.txt", "hello the dogs and the cat hello the dogs and the cat"),
                     lines = scratch.write("lines.jsonl", R"({"text": "hello", "label": 1})");
-  const auto refusal = [&](const std::string& head, const std::string& data) {
-    const Outcome run = run_program(gantry_program() + " train " + small_bert(scratch, head, data), 60);
+  const auto refusal = [&](const std::string& head, const std::string& data, const std::string& sets = "") {
+    const Outcome run = run_program(gantry_program() + " train " + small_bert(scratch, head, data) + sets, 60);
     EXPECT_EQ(run.exit_code, 3) << run.err;
     return run.err;
   };
@@ -154,6 +154,10 @@ TEST(Objective, ThatDoesNotFitIsRefused) {
               HasSubstr("data.loss_on: the key has no effect on labelled texts and groups of texts"));
   EXPECT_THAT(refusal("BertForTokenClassification", of_lines),
               HasSubstr("jsonl does not fit BertForTokenClassification"));
+  EXPECT_THAT(refusal("BertForMaskedLM", of_text + ", objective: mlm",
+                      " --set parallel.pipeline=2 --set parallel.vocabulary=pipeline"),
+              HasSubstr("parallel.vocabulary: the value is pipeline, which this bert model does not support; expected "
+                        "a decoder that predicts tokens"));
 }
 
 }  // namespace

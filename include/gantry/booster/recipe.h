@@ -23,6 +23,7 @@ Config resolve_model(Config config);
 
 // Returns a model of the policy's family in the configured precision, with deferred initial weights, and with adapters
 // and frozen parameters according to `lora` and `train.freeze` (lora.h). The configuration must be resolved.
+// Throws ConfigError, for example if more ranks share the layers or the experts than the model has heads or experts.
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 
 // Returns the configured optimizer (FusedAdamW, LibTorch's SGD, Lion or Muon) with the configured groups. Parameters

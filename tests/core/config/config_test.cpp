@@ -77,6 +77,9 @@ const BadCase kBadCases[] = {
     {"parallel: {expert: 2}\ntrain: {device_graphs: true}", "parallel.expert: the value 2 needs communication"},
     {"parallel: {zero: 3}\ntrain: {device_graphs: true}",
      "the value 3 gives gradients and parameters new memory in every step"},
+    {"parallel: {pipeline: 2, vocabulary: pipeline}\ntrain: {objective: {name: dpo}}",
+     "c.yaml:2:25: parallel.vocabulary: the value is pipeline, which train.objective dpo does not support; expected "
+     "stages with train.objective; remove one of the two keys"},
     {"parallel: {vocabulary: pipeline}\ntrain: {device_graphs: true}",
      "moves embedding and output layer out of the stages"},
     {"schedule: {name: dualpipe_v}\ntrain: {device_graphs: true}",
