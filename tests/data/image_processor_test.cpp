@@ -84,7 +84,8 @@ TEST(ImageProcessors, RoundSizesAsPythonDoes) {
   EXPECT_EQ(size(10, 15), (ImageSize{56, 84}));
   EXPECT_EQ(size(3000, 1000), (ImageSize{1708, 560}));
   EXPECT_THAT(thrown_by([&] { size(2010, 10); }),
-              HasSubstr("image: the image has 10 x 2010 pixels; expected a longer"));
+              HasSubstr("image: the image has 10 x 2010 pixels, and the longer side is more than 200 times the shorter one; "
+                        "expected a smaller ratio"));
 }
 
 TEST(ImageProcessors, ErrorsNameTheKey) {
