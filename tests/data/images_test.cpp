@@ -290,6 +290,9 @@ TEST_F(ImageFolders, AJpegWithoutItsEndHasItsPixels) {
       EXPECT_THAT(refusal(file, missing), HasSubstr("JPEG image cannot be decoded: Premature end")) << file << missing;
   }
   EXPECT_THAT(refusal("progressive.jpg", 2), HasSubstr("JPEG image cannot be decoded: Premature end"));
+  // rgb.jpg with arithmetic codes (jpegtran -arithmetic), whose decoder reads zeros after the end without a word.
+  for (const std::size_t missing : {2, 10, 300})
+    EXPECT_THAT(refusal("arithmetic/rgb.jpg", missing), HasSubstr("JPEG image cannot be decoded"));
 }
 
 // If the shorter side of a line of pixels were resized to 224, the image would take gigabytes.
