@@ -143,14 +143,14 @@ jinja::Variables FolderChat::variables_of(const ChatLine& line) const {
 
 ChatResult FolderChat::prompt(const OrderedJson& line) const {
   const ChatLine chat = read_chat_line(line, /*loss_on=*/"");
-  if (!chat.fault.empty()) return {{}, chat.fault};
+  if (!chat.fault.empty()) return {{}, chat.fault, chat.expected};
   auto written = template_for(chat).write(jinja::value_of(chat.messages), variables_of(chat), /*prompts=*/true);
   return {{.text = std::move(written.text), .images = chat.images}, std::move(written.fault)};
 }
 
 ChatResult FolderChat::write(const OrderedJson& line, const std::string& loss_on) const {
   const ChatLine chat = read_chat_line(line, loss_on);
-  if (!chat.fault.empty()) return {{}, chat.fault};
+  if (!chat.fault.empty()) return {{}, chat.fault, chat.expected};
   const JinjaTemplate& jinja = template_for(chat);
   const jinja::Variables variables = variables_of(chat);
   const SaidFinder::Render render = [&](const jinja::Value& messages, bool prompts) {

@@ -233,6 +233,7 @@ ChatLine read_chat_line(const OrderedJson& line, const std::string& loss_on) {
     made.messages.push_back(std::move(message));
   }
   read_images(line, made);
+  if (!made.fault.empty()) made.expected = "a file for each image part, in the part itself or in 'images'";
   if (made.fault.empty() && !loss_on.empty()) find_trained(made, loss_on);
   return made;
 }

@@ -14,6 +14,7 @@ struct ChatLine {
   std::vector<std::string> images;   // the files of the image parts, in order
   std::vector<std::size_t> trained;  // indexes of the messages with a loss, in order
   std::string fault;                 // the reason why the line cannot be rendered, in words that follow "has"; or ""
+  std::string expected;              // in place of the files of images, if the fault is in them; or ""
 };
 
 // `line`: an object with messages, and maybe tools, documents, chat_template_kwargs and images. A message of the

@@ -24,7 +24,8 @@ struct ChatText {
 // A chat's text, or why the messages cannot be rendered, in words that follow "has".
 struct ChatResult {
   ChatText chat;
-  std::string fault;  // empty: none
+  std::string fault = {};     // empty: none
+  std::string expected = {};  // see ChatLine
 };
 
 // A file of data/chat_templates, which the build embeds. The last entry has no name.

@@ -229,6 +229,8 @@ TokenIds LineEncoder::encode_messages(const OrderedLine& line, const std::string
          "set data.chat_template to the template that this model was trained with, or write prompt and completion"});
   ChatResult rendered = chat_->write(line, rules_.loss_on);
   ChatText& chat = rendered.chat;
+  if (!rendered.expected.empty())
+    throw BadLine({where, rendered.fault, rendered.expected, "correct the line, or set data.bad_lines: skip"});
   if (!rendered.fault.empty())
     throw BadLine({where, rendered.fault, "messages that the chat template " + chat_template() + " can render",
                    rules_.chat_template.empty() ? "change them, or write prompt and completion"

@@ -83,10 +83,11 @@ TokenIds ChatPrompts::encode(const OrderedJson& chat, const std::string& where) 
 }
 
 TokenIds ChatPrompts::encode(const OrderedJson& chat, const std::string& where, PromptImages* images) const {
-  auto [written, fault] = chat_->prompt(chat);
+  auto [written, fault, expected] = chat_->prompt(chat);
   if (!images && !written.images.empty())
     throw InputError({where, "the messages have images, but the model reads text only", "texts",
                       "use a model that was trained with its image encoder, or remove the images"});
+  if (!expected.empty()) throw InputError({where, fault, expected, "change the messages"});
   if (!fault.empty())
     throw InputError(
         {where, fault, "messages that the chat template " + chat_->file() + " can render", "change the messages"});

@@ -63,8 +63,8 @@ bool leaves_out_keys(const AttentionOptions& options) {
   return options.keep.defined() || options.documents.defined() || options.images.defined();
 }
 
-// The keys that are seen by position, and the keys of the query's image: bool, broadcast over heads. Of earlier keys of
-// the image, only those in the window.
+// The keys that are seen by position, and the keys of the query's image: bool, broadcast over heads. Earlier keys of
+// the image count within the window alone.
 torch::Tensor with_own_image(const torch::Tensor& seen, const AttentionOptions& options, std::int64_t queries,
                              std::int64_t keys) {
   const torch::Tensor& images = options.images;

@@ -106,10 +106,9 @@ class ModelBoost {
   void refuse_vocabulary_of_family() const {
     const std::string& family = plugin_.options.policy;
     if (request_.policy || !models::find_family_reader(family)) return;
-    throw ConfigError({"parallel.vocabulary",
-                       fmt::format("the value is pipeline, which this {} model does not support", family),
-                       "a decoder that predicts tokens, without an image encoder and multi-token prediction",
-                       "remove the key"});
+    throw ConfigError(
+        {"parallel.vocabulary", fmt::format("the value is pipeline, which this {} model does not support", family),
+         "a decoder that predicts tokens, without an image encoder and multi-token prediction", "remove the key"});
   }
 
   void shard() {

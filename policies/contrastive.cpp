@@ -18,10 +18,10 @@ ShardPlan shards_of(const models::ContrastiveImpl& model) {
 }
 
 StageLayout stages_of(const models::ContrastiveImpl& model) {
-  StageLayout layout{.first = {"text_model.embeddings", "vision_model.embeddings"},
-                     .repeated = {{"text_model.encoder.layers"}, {"vision_model.encoder.layers"}},
-                     .last = {"text_model.final_layer_norm", "vision_model.post_layernorm", models::kSamples,
-                              "logit_scale"}};
+  StageLayout layout{
+      .first = {"text_model.embeddings", "vision_model.embeddings"},
+      .repeated = {{"text_model.encoder.layers"}, {"vision_model.encoder.layers"}},
+      .last = {"text_model.final_layer_norm", "vision_model.post_layernorm", models::kSamples, "logit_scale"}};
   const std::vector<std::string> of_clip = {"vision_model.pre_layrnorm", "text_projection", "visual_projection"},
                                  of_siglip = {"text_model.head", "vision_model.head", "logit_bias"};
   const auto& further = model.spec.is_clip ? of_clip : of_siglip;

@@ -16,7 +16,7 @@ inline constexpr std::uint64_t kMostSide = 1 << 16;      // rejects files such a
 
 // Decodes the bytes of a file. The first bytes decide between JPEG and PNG. `name` is the file's name in
 // errors. The result is that of Pillow's convert("RGB"): grey becomes three equal colours, transparency is
-// dropped, and CMYK is read as Adobe writes it. 16-bit values keep their upper 8 bits; Pillow cuts grey ones off at
+// dropped, and CMYK is read as Adobe writes it. 16-bit values keep their upper 8 bits; Pillow clips grey ones at
 // 255. Orientation and colour profile are ignored. Throws InputError with one line if the file is broken, truncated, of
 // another kind, or has more than `most_pixels` pixels or more than kMostSide pixels on a side.
 Image decode_image(std::span<const std::byte> bytes, const std::string& name, std::uint64_t most_pixels = kMostPixels);

@@ -166,7 +166,7 @@ ImageSize processed_size(const ImageSize& size, const ImageProcessor& processor,
       if (longer > kMostRatio * shorter)
         throw InputError(
             {name,
-             fmt::format("the image has {} x {} pixels, and the longer side has more than {} times the shorter one",
+             fmt::format("the image has {} x {} pixels, and the longer side is more than {} times the shorter one",
                          size.width, size.height, kMostRatio),
              "a smaller ratio", "crop the image"});
       return grid_size(size, processor);

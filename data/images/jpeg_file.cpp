@@ -27,13 +27,15 @@ void give_up(j_common_ptr info) {
 }
 
 // Ignores damage that the library repairs, like Pillow, but rejects a file that ends within the image. If a file with
-// one scan lacks the mark of its end alone, the library finds all pixels.
+// one scan lacks the mark of its end alone, the library finds all pixels. With arithmetic codes it reports no missing
+// ones, so these files need the mark.
 void hear_warning(j_common_ptr info, int level) {
   auto* reading = static_cast<JpegReading*>(info->client_data);
   if (level >= 0) return;
   if (info->err->msg_code == JWRN_HIT_MARKER && reading->has_ended) std::longjmp(reading->back, 1);
   if (info->err->msg_code != JWRN_JPEG_EOF) return;
-  if (reading->info.output_width == 0 || jpeg_has_multiple_scans(&reading->info)) give_up(info);
+  if (reading->info.output_width == 0 || reading->info.arith_code || jpeg_has_multiple_scans(&reading->info))
+    give_up(info);
   reading->errors.format_message(info, reading->text);
   reading->has_ended = true;
 }

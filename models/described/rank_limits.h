@@ -12,7 +12,7 @@
 
 namespace gantry::models {
 
-// The largest number of ranks, and what they share: "2 query heads".
+// The largest number of ranks, and the parts of a layer that they share: "2 query heads".
 struct RankLimit {
   std::int64_t ranks = 0;
   std::string shared;

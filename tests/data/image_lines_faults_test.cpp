@@ -50,6 +50,27 @@ TEST(ImageLineFaults, AreNamed) {
               HasSubstr("the number of image tokens (263) is 1, but the images of the line have 0"));
 }
 
+// The template can render such messages, so the line names the files and not the template.
+TEST(ImageLineFaults, WrongFilesExpectFiles) {
+  const LineRules rules = image_rules_of("llava");
+  const json part = {{"type", "image"}};
+  const auto refusal = [&](const std::vector<json>& parts, const json& images) {
+    json line = chat_about(parts);
+    line["images"] = images;
+    const std::string text = refused_chat(rules, line);
+    EXPECT_THAT(text, ::testing::EndsWith("; expected a file for each image part, in the part itself or in 'images'; "
+                                          "correct the line, or set data.bad_lines: skip"));
+    return text;
+  };
+  EXPECT_THAT(refusal({part, part}, {"../rgb.png"}),
+              HasSubstr("files in 'images' is 1, but the number of image parts without a file is 2;"));
+  EXPECT_THAT(refusal({part}, {"../rgb.png", "../rgb.png"}),
+              HasSubstr("files in 'images' is 2, but the number of image parts without a file is 1;"));
+  EXPECT_THAT(refusal({part}, nullptr),
+              HasSubstr("files in 'images' is 0, but the number of image parts without a file is 1;"));
+  EXPECT_THAT(refusal({image_part("https://a.example/b.png")}, nullptr), HasSubstr("read from local files only;"));
+}
+
 // The template writes no images, so a mark in a text would be mistaken for the place of an image.
 TEST(ImageLineFaults, AMarkInATextIsNoImage) {
   const ScratchFolder scratch;

@@ -1,6 +1,7 @@
 // Processors of models of images and text, compared with transformers (tests/golden/images/make_processors.py).
 #include "gantry/data/images/image_processor.h"
 
+#include <array>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -83,8 +84,10 @@ TEST(ImageProcessors, RoundSizesAsPythonDoes) {
   EXPECT_EQ(size(70, 98), (ImageSize{56, 112}));  // 2.5 and 3.5 squares
   EXPECT_EQ(size(10, 15), (ImageSize{56, 84}));
   EXPECT_EQ(size(3000, 1000), (ImageSize{1708, 560}));
-  EXPECT_THAT(thrown_by([&] { size(2010, 10); }),
-              HasSubstr("image: the image has 10 x 2010 pixels, and the longer side has more"));
+  EXPECT_THAT(
+      thrown_by([&] { size(2010, 10); }),
+      HasSubstr("image: the image has 10 x 2010 pixels, and the longer side is more than 200 times the shorter one; "
+                "expected a smaller ratio"));
 }
 
 TEST(ImageProcessors, ErrorsNameTheKey) {
@@ -107,6 +110,60 @@ TEST(ImageProcessors, ErrorsNameTheKey) {
               HasSubstr("it has neither preprocessor_config.json nor processor_config.json"));
   empty.write("processor_config.json", R"({"image_processor": {"min_pixels": 784}, "processor_class": "any"})");
   EXPECT_EQ(read_image_processor(empty.path(), grid).least_pixels, 784);
+}
+
+// The values of CLIP's processor in transformers, which LLaVA's shares.
+TEST(ImageProcessors, MissingKeysAreThoseOfClip) {
+  const ScratchFolder scratch;
+  const auto settings_of = [&](const json& keys, bool is_clip = true) {
+    scratch.write("preprocessor_config.json", keys.dump());
+    return read_image_processor(scratch.path(), {.size = 12, .is_clip = is_clip}).settings;
+  };
+  for (const json& size : {json(15), json{{"shortest_edge", 15}}}) {
+    const ImageSettings clip = settings_of({{"size", size}, {"crop_size", 12}});
+    EXPECT_EQ(std::tuple(clip.size, clip.shorter_side, clip.filter), std::tuple(12, 15, ImageFilter::kBicubic));
+    EXPECT_EQ(clip.mean, (std::array{0.48145466, 0.4578275, 0.40821073}));
+    EXPECT_EQ(clip.deviation, (std::array{0.26862954, 0.26130258, 0.27577711}));
+  }
+  // The class that the file names precedes that of the model.
+  for (const bool is_clip : {false, true}) {
+    ImageSettings named = settings_of({{"image_processor_type", "ViTImageProcessor"}, {"size", 12}}, is_clip);
+    EXPECT_EQ(std::tuple(named.size, named.shorter_side, named.filter, named.mean[0], named.deviation[0]),
+              std::tuple(12, 0, ImageFilter::kBilinear, 0.5, 0.5));
+    named = settings_of({{"image_processor_type", "SiglipImageProcessor"}, {"size", 12}}, is_clip);
+    EXPECT_EQ(std::tuple(named.shorter_side, named.filter, named.mean[0]), std::tuple(0, ImageFilter::kBicubic, 0.5));
+    for (const char* type : {"CLIPImageProcessor", "CLIPImageProcessorFast", "LlavaImageProcessor"}) {
+      named = settings_of({{"image_processor_type", type}, {"size", 12}, {"crop_size", 12}}, is_clip);
+      EXPECT_EQ(std::tuple(named.shorter_side, named.filter, named.mean[0]),
+                std::tuple(12, ImageFilter::kBicubic, 0.48145466))
+          << type;
+    }
+  }
+}
+
+// The keys that tests/golden/images/processors/llava states are the values of CLIP, so a file without them, and with
+// the shorter side as a number, has the same pixels.
+TEST(ImageProcessors, MissingKeysHaveThePixelsOfTransformers) {
+  const ScratchFolder scratch;
+  scratch.write("preprocessor_config.json", R"({"size": 15, "crop_size": 12})");
+  const ImageProcessor processor = read_image_processor(scratch.path(), {.size = 12, .is_clip = true});
+  const torch::Tensor expected = read_safetensors(processor_of("llava") + "/expected.safetensors").at("pixel_values");
+  for (std::size_t i = 0; i < kProcessed.size(); ++i)
+    expect_pixels(process_image(read_image(kImagesOfProcessors + kProcessed[i]), processor, kProcessed[i]),
+                  expected[static_cast<std::int64_t>(i)], kProcessed[i]);
+}
+
+TEST(ImageProcessors, ProcessorConfigPrecedes) {
+  const ScratchFolder scratch;
+  const auto mean = [&] { return read_image_processor(scratch.path(), {.size = 16}).settings.mean[0]; };
+  scratch.write("preprocessor_config.json", R"({"size": 16, "image_mean": [0.5, 0.5, 0.5]})");
+  EXPECT_EQ(mean(), 0.5);
+  for (const char* without : {R"({"processor_class": "any"})", R"({"image_processor": null})"}) {
+    scratch.write("processor_config.json", without);
+    EXPECT_EQ(mean(), 0.5) << without;
+  }
+  scratch.write("processor_config.json", R"({"image_processor": {"size": 16, "image_mean": [0.1, 0.1, 0.1]}})");
+  EXPECT_EQ(mean(), 0.1);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "gantry/data/images/transform.h"
 #include "gantry/tensors/libtorch.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -273,6 +274,27 @@ TEST_F(ImageFolders, BrokenFilesAreOneLine) {
   EXPECT_THAT(outcome(huge), HasSubstr("65500 x 65500 = 4290250000 pixels are more than 178956970"));
 }
 
+// Some writers leave out the mark of the end, which are the last two bytes. All pixels precede it, unless a file has
+// several scans, of which one may be missing.
+TEST_F(ImageFolders, AJpegWithoutItsEndHasItsPixels) {
+  const auto read_first = [&](const std::string& file, std::size_t missing) {
+    const std::string full = read_file(kPictures + "/" + file);
+    return read_image(scratch_.write("short.jpg", full.substr(0, full.size() - missing)));
+  };
+  const auto refusal = [&](const std::string& file, std::size_t missing) {
+    return thrown_by([&] { read_first(file, missing); });
+  };
+  for (const char* file : {"rgb.jpg", "grey.jpg", "cmyk.jpg"}) {
+    EXPECT_EQ(read_first(file, 2).pixels, read_image(kPictures + "/" + file).pixels) << file;
+    for (std::size_t missing = 10; missing < 250; missing += 20)
+      EXPECT_THAT(refusal(file, missing), HasSubstr("JPEG image cannot be decoded: Premature end")) << file << missing;
+  }
+  EXPECT_THAT(refusal("progressive.jpg", 2), HasSubstr("JPEG image cannot be decoded: Premature end"));
+  // rgb.jpg with arithmetic codes (jpegtran -arithmetic), whose decoder reads zeros after the end without a word.
+  for (const std::size_t missing : {2, 10, 300})
+    EXPECT_THAT(refusal("arithmetic/rgb.jpg", missing), HasSubstr("JPEG image cannot be decoded"));
+}
+
 // If the shorter side of a line of pixels were resized to 224, the image would take gigabytes.
 TEST(Images, LinesAreNotMadePictures) {
   const Image line(65536, 1);
@@ -342,6 +364,16 @@ TEST_F(ImageFolders, SettingsAreThoseOfTheProcessor) {
   EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.scale, got.mean[0], got.deviation[0]),
             std::tuple(224, 256, 1.0, 0.0, 1.0));
   EXPECT_EQ(read(R"({"size": 32})").size, 32);
+  // The class of the processor decides between sides and squares, and gives missing keys their values.
+  got = read(R"({"image_processor_type": "CLIPImageProcessor", "size": 32, "crop_size": 24})");
+  EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.filter, got.mean[0], got.deviation[2]),
+            std::tuple(24, 32, ImageFilter::kBicubic, 0.48145466, 0.27577711));
+  got = read(R"({"image_processor_type": "SiglipImageProcessor", "size": 32})");
+  EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.filter, got.mean[0]),
+            std::tuple(32, 0, ImageFilter::kBicubic, 0.5));
+  got = read(R"({"image_processor_type": "ViTImageProcessor", "size": 32})");
+  EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.filter, got.mean[0]),
+            std::tuple(32, 0, ImageFilter::kBilinear, 0.5));
   const std::pair<const char*, const char*> faults[] = {
       {"{}", "'size' is missing"},
       {R"({"size": 8, "resample": 1})", "'resample' is 1"},

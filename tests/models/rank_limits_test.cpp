@@ -47,8 +47,10 @@ TEST(RankLimits, OfTensorAreTheHeadsOfEveryKindOfModel) {
       {"t5", {{"num_heads", 2}}, "2 heads", 2},
       {"bart", {{"encoder_attention_heads", 8}, {"decoder_attention_heads", 4}}, "4 heads", 4},
       {"whisper", {{"encoder_attention_heads", 2}, {"decoder_attention_heads", 4}}, "2 heads", 2},
-      {"clip", {{"text_config", {{"num_attention_heads", 8}}}, {"vision_config", {{"num_attention_heads", 4}}}},
-       "4 heads", 4}};
+      {"clip",
+       {{"text_config", {{"num_attention_heads", 8}}}, {"vision_config", {{"num_attention_heads", 4}}}},
+       "4 heads",
+       4}};
   for (const auto& [family, keys, shared, most] : cases) {
     EXPECT_EQ(rank_refusal(family, keys, {.tensor = most}), "") << family;
     EXPECT_EQ(rank_refusal(family, keys, {.tensor = most + 1}), tensor_refusal(most + 1, shared, most)) << family;

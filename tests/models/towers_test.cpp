@@ -1,5 +1,6 @@
 // Text decoders of models that also read images: their keys, names, entries, and the tensors that are not loaded.
 #include <filesystem>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -107,6 +108,27 @@ TEST(Towers, ReadTheModelsThatTheirKeysDescribe) {
   heads["text_config"]["rope_parameters"].erase("mrope_section");
   heads["text_config"]["head_dim"] = 6;
   EXPECT_THAT(tower_refusal(heads), HasSubstr("head_dim: the value is 6"));
+}
+
+// vision_feature_layer counts the states of the tower, of which number 0 precedes its layers.
+TEST(Towers, FeaturesAreThoseOfALayer) {
+  for (const char* config : {"../images/chats/llava/config.json", "mistral3_image/config.json"}) {
+    json keys = json::parse(read_file(kTowerCases + config));
+    keys["image_encoder"] = true;
+    const auto layers = keys["vision_config"]["num_hidden_layers"].get<std::int64_t>();
+    for (const std::int64_t layer : {std::int64_t{0}, -(layers + 1)}) {
+      keys["vision_feature_layer"] = layer;
+      EXPECT_THAT(tower_refusal(keys), HasSubstr(fmt::format("vision_feature_layer: the value is {}; expected a layer "
+                                                             "of the encoder, and not the state before the first one",
+                                                             layer)));
+    }
+    keys["vision_feature_layer"] = layers + 1;
+    EXPECT_THAT(tower_refusal(keys), HasSubstr(fmt::format("at most num_hidden_layers {}", layers)));
+    for (const std::int64_t layer : {std::int64_t{1}, layers, std::int64_t{-1}, -layers}) {
+      keys["vision_feature_layer"] = layer;
+      EXPECT_EQ(tower_refusal(keys), "no error") << config << " " << layer;
+    }
+  }
 }
 
 TEST(Towers, KeysOfARunChangeSingleKeysOfTheText) {

@@ -163,8 +163,8 @@ TEST(Trainer, AFullDiskOfTheOutputEndsTheRunAfterACheckpoint) {
 // The live report is rewritten after step 2. A directory at its path stands for a full disk.
 TEST(Trainer, AReportThatCannotBeWrittenEndsTheRunAfterACheckpoint) {
   const ScratchFolder scratch;
-  const Config config = text_config(scratch, fmt::format("output: \"{}\"\ncheckpoint: {{path: \"{}\"}}\n",
-                                                         scratch / "run", scratch / "checkpoints"));
+  const Config config = text_config(
+      scratch, fmt::format("output: \"{}\"\ncheckpoint: {{path: \"{}\"}}\n", scratch / "run", scratch / "checkpoints"));
   const auto block_report = [&](const StepMetrics& step) {
     if (step.step != 1) return;
     std::filesystem::remove(scratch / "run/report.json");

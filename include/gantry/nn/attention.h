@@ -50,8 +50,9 @@ struct AttentionOptions {
   // Int [samples, tokens]: a query attends only to keys of its own document; undefined: to all. Only chunks are
   // supported with a cache.
   torch::Tensor documents = {};
-  // Int [samples, tokens]: with causal, tokens with the same number above 0 attend to each other in both directions,
-  // also outside of the window (the tokens of an image); undefined: none. Not supported with context parallelism.
+  // Int [samples, tokens]: with causal, tokens with the same number above 0 attend to each other in both directions
+  // (the tokens of an image), to earlier ones within the window alone; undefined: none. Not supported with context
+  // parallelism.
   torch::Tensor images = {};
   // With context parallelism: the part of the sequence that this rank's tokens are. Its masks and documents then
   // replace `keep` and `documents`. With a cache, it defines which tokens of the sequence this rank caches. Null: no

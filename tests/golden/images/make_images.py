@@ -1,7 +1,8 @@
 """Pictures of every kind that data/images reads, and what Pillow makes of them: make_images.py FOLDER.
 
 Made with Pillow 13.0.0. Of each file expected.tsv has the size and the FNV-1a hash of convert("RGB")'s bytes; then the hashes of
-crops of rgb.png that are resized. The same command makes the same expected.tsv again.
+crops of rgb.png that are resized. The same command makes the same expected.tsv again. Pillow writes no
+arithmetic codes: arithmetic/rgb.jpg is `jpegtran -arithmetic rgb.jpg`.
 """
 import pathlib
 import sys
