@@ -146,7 +146,9 @@ bool shares_vocabulary(const Config& config, const std::vector<int>& layers) {
   if (config.parallel.vocabulary == "stages" || config.parallel.pipeline == 1) return false;
   if (config.parallel.vocabulary == "pipeline") return true;
   const DecoderSpec model = stated_model(config);
-  if (model.mtp_loss > 0 || model.vision) return false;  // not supported
+  if (model.mtp_loss > 0 || model.vision || config.parallel.zero > 1 || config.lora.is_on() ||
+      config.train.objective.is_on())
+    return false;  // not supported
   return ScheduleSource(config.schedule, config.parallel.pipeline)
       .gains_by_vocabulary(models::layer_work_of(model), layers);
 }

@@ -5,6 +5,7 @@
 
 #include "gantry/checkpoint/disk_work.h"
 #include "gantry/core/error.h"
+#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/plugins/joint_samples.h"
@@ -87,6 +88,15 @@ class ModelBoost {
     shares_vocabulary_ = chosen_vocabulary(*state_->schedules, model, split);
   }
 
+  // False for what SharedVocabulary refuses.
+  bool can_share_vocabulary(const ModelSplit& split, const torch::nn::Module& model) const {
+    if (!split.vocabulary || plugin_.options.zero.stage > 1) return false;
+    const auto parameters = model.named_parameters();
+    if (std::ranges::any_of(parameters, [](const auto& item) { return is_adapter(item.key()); })) return false;
+    const Criterion& criterion = request_.criterion;
+    return !criterion || (criterion.labelled() && criterion.labelled()->logits == split.vocabulary->output);
+  }
+
   // Whether all ranks of a pipeline compute the embedding and the head. If so, replaces the model's
   // schedules.
   bool chosen_vocabulary(ScheduleSource& schedules, const torch::nn::Module& model, const ModelSplit& split) const {
@@ -95,7 +105,7 @@ class ModelBoost {
     if (place == VocabularyPlace::kPipeline && !split.vocabulary) refuse_vocabulary_of_family();
     const LayerWork work = work_of(split, model);
     if (place == VocabularyPlace::kAuto &&
-        !(split.vocabulary && schedules.gains_by_vocabulary(
+        !(can_share_vocabulary(split, model) && schedules.gains_by_vocabulary(
                                   work, chosen_layers(plugin_.options.schedule, *policy_, model, plugin_.stages))))
       return false;
     schedules.share_vocabulary(work);

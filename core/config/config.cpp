@@ -213,7 +213,6 @@ std::optional<ErrorText> fault_of_shared_vocabulary(const Config& config) {
                    "stages with train.objective", "remove one of the two keys"};
 }
 
-// Checks that involve several keys.
 // Checkpoints of adapters have no biases of the base.
 std::optional<ErrorText> fault_of_expert_biases(const Config& config) {
   if (config.experts.bias_update == 0 || !config.lora.is_on()) return std::nullopt;
@@ -221,6 +220,7 @@ std::optional<ErrorText> fault_of_expert_biases(const Config& config) {
                    "0 with lora", "remove the key, or the section lora"};
 }
 
+// Checks that involve several keys.
 void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const int tensor = config.parallel.tensor, pipeline = config.parallel.pipeline, data = config.parallel.data,
             context = config.parallel.context;

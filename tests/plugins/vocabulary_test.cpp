@@ -105,7 +105,10 @@ TEST(Vocabulary, WithZeroAccumulationContextAndRecomputation) {
 TEST(Vocabulary, AutoIsOneOfTheTwo) {
   Parallelism chosen = shared({.pipeline = 2});
   chosen.vocabulary = "auto";
-  expect_layouts_equal(kUneven, {chosen});
+  Parallelism unsupported = shared({.pipeline = 2, .data = 2});
+  unsupported.vocabulary = "auto";
+  unsupported.zero = 2;
+  expect_layouts_equal(kUneven, {chosen, unsupported});
 }
 
 TEST(Vocabulary, EvaluatesAndReturnsFullLogits) {
