@@ -30,7 +30,7 @@ std::uint32_t number_at(Bytes bytes, std::size_t at, std::size_t count, bool lit
 
 // Exif is a TIFF file: the first directory has entries of 12 bytes, each a tag, a type, a count and a value.
 int orientation_of_exif(Bytes exif) {
-  constexpr std::uint32_t kOrientation = 274, kShort = 3;
+  constexpr std::uint32_t kOrientation = 274, kShort = 3, kLong = 4;
   constexpr std::size_t kEntry = 12;
   const bool little = begins_with(exif, "II");
   if (!little && !begins_with(exif, "MM")) return kUpright;
@@ -38,10 +38,11 @@ int orientation_of_exif(Bytes exif) {
   const std::size_t entries = number_at(exif, directory, 2, little);
   for (std::size_t i = 0; i < entries; ++i) {
     const std::size_t entry = directory + 2 + i * kEntry;
-    if (entry > exif.size()) break;
-    if (number_at(exif, entry, 2, little) != kOrientation || number_at(exif, entry + 2, 2, little) != kShort) continue;
-    const auto value = static_cast<int>(number_at(exif, entry + 8, 2, little));
-    return value >= 1 && value <= 8 ? value : kUpright;
+    if (entry + kEntry > exif.size()) break;
+    const std::uint32_t type = number_at(exif, entry + 2, 2, little);
+    if (number_at(exif, entry, 2, little) != kOrientation || (type != kShort && type != kLong)) continue;
+    const std::uint32_t value = number_at(exif, entry + 8, type == kShort ? 2 : 4, little);
+    return value >= 1 && value <= 8 ? static_cast<int>(value) : kUpright;
   }
   return kUpright;
 }

@@ -113,9 +113,9 @@ TEST(Orientation, TurnsPhotosAsTheTagIsDefined) {
 TEST(Orientation, BrokenExifIsUpright) {
   const ExifOf turned{.orientation = 6};
   const std::string exif = turned.bytes();
-  constexpr std::size_t kEndOfValue = 8 + 2 + 12 + 10;  // header, count, the other entry, and the entry up to its value
+  constexpr std::size_t kEndOfEntry = 8 + 2 + 12 + 12;  // header, count, and two entries
   for (std::size_t length = 0; length <= exif.size(); ++length) {
-    const int expected = length < kEndOfValue ? 1 : 6;
+    const int expected = length < kEndOfEntry ? 1 : 6;
     EXPECT_EQ(orientation_in(jpeg_with(exif.substr(0, length))), expected) << length;
     EXPECT_EQ(orientation_in(png_with(exif.substr(0, length))), expected) << length;
   }
@@ -136,6 +136,9 @@ TEST(Orientation, BrokenExifIsUpright) {
   many.replace(8, 2, "\xFF\xFF").replace(22, 2, bytes_of_number(275, 2));
   EXPECT_EQ(orientation_in(jpeg_with(many)), 1);
   EXPECT_EQ(orientation_in(jpeg_with("XX" + exif.substr(2))), 1);
+  std::string wide = exif;  // a number of four bytes, which Pillow reads too
+  wide.replace(24, 2, bytes_of_number(4, 2)).replace(30, 4, bytes_of_number(6, 4));
+  EXPECT_EQ(orientation_in(jpeg_with(wide)), 6);
 }
 
 // Files that end before or within their Exif, and files without one.
