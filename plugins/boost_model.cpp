@@ -88,7 +88,7 @@ class ModelBoost {
     shares_vocabulary_ = chosen_vocabulary(*state_->schedules, model, split);
   }
 
-  // False for what SharedVocabulary refuses.
+  // False for the cases that SharedVocabulary refuses.
   bool can_share_vocabulary(const ModelSplit& split, const torch::nn::Module& model) const {
     if (!split.vocabulary || plugin_.options.zero.stage > 1) return false;
     const auto parameters = model.named_parameters();
@@ -105,8 +105,9 @@ class ModelBoost {
     if (place == VocabularyPlace::kPipeline && !split.vocabulary) refuse_vocabulary_of_family();
     const LayerWork work = work_of(split, model);
     if (place == VocabularyPlace::kAuto &&
-        !(can_share_vocabulary(split, model) && schedules.gains_by_vocabulary(
-                                  work, chosen_layers(plugin_.options.schedule, *policy_, model, plugin_.stages))))
+        !(can_share_vocabulary(split, model) &&
+          schedules.gains_by_vocabulary(work,
+                                        chosen_layers(plugin_.options.schedule, *policy_, model, plugin_.stages))))
       return false;
     schedules.share_vocabulary(work);
     return true;
