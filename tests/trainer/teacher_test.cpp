@@ -270,7 +270,7 @@ TEST(TeacherLayouts, RefusesALayoutThatDoesNotFitTheTeacher) {
   const std::string key = "train.objective.teacher_parallel: ";
   EXPECT_THAT(fault_of_teacher_run({.data = 8}, {.tensor = 8}),
               HasSubstr(key + "the teacher does not fit its layout: "));
-  EXPECT_THAT(fault_of_teacher_run({.data = 8}, {.tensor = 8}), HasSubstr("leave 4 ranks empty"));
+  EXPECT_THAT(fault_of_teacher_run({.data = 8}, {.tensor = 8}), HasSubstr("8 ranks for 4 query heads"));
   EXPECT_THAT(fault_of_teacher_run({.data = 3}, {.pipeline = 3}),
               HasSubstr(key + "the teacher does not fit its layout: "));
 }
