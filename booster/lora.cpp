@@ -13,19 +13,11 @@
 #include "gantry/models/lora.h"
 #include "gantry/models/peft_names.h"
 #include "gantry/models/quantize.h"
+#include "gantry/plugins/model_setup.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
-namespace {
-
-bool has_adapters(const torch::nn::Module& model) {
-  const auto parameters = model.named_parameters();
-  return std::any_of(parameters.begin(), parameters.end(), [](const auto& item) { return is_adapter(item.key()); });
-}
-
-}  // namespace
-
 std::vector<models::TensorName> family_names(const Config& config) {
   const auto& families = models::families();
   if (!families.contains(config.model.policy)) return {};

@@ -5,7 +5,6 @@
 
 #include "gantry/checkpoint/disk_work.h"
 #include "gantry/core/error.h"
-#include "gantry/core/sharding/adapter_split.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/family_reader.h"
 #include "gantry/plugins/joint_samples.h"
@@ -90,9 +89,7 @@ class ModelBoost {
 
   // False for the cases that SharedVocabulary refuses.
   bool can_share_vocabulary(const ModelSplit& split, const torch::nn::Module& model) const {
-    if (!split.vocabulary || plugin_.options.zero.stage > 1) return false;
-    const auto parameters = model.named_parameters();
-    if (std::ranges::any_of(parameters, [](const auto& item) { return is_adapter(item.key()); })) return false;
+    if (!split.vocabulary || plugin_.options.zero.stage > 1 || has_adapters(model)) return false;
     const Criterion& criterion = request_.criterion;
     return !criterion || (criterion.labelled() && criterion.labelled()->logits == split.vocabulary->output);
   }

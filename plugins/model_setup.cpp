@@ -118,6 +118,11 @@ bool has_adapters(const StageModule& module) {
                              [](const Placement& placement) { return is_adapter(placement.name); });
 }
 
+bool has_adapters(const torch::nn::Module& model) {
+  const auto parameters = model.named_parameters();
+  return std::ranges::any_of(parameters, [](const auto& item) { return is_adapter(item.key()); });
+}
+
 std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages,
                                                const ProcessGroupMesh& mesh,
                                                std::vector<std::unique_ptr<ProcessGroup>>& groups) {

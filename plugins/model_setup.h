@@ -43,6 +43,7 @@ void refuse_other_precision(const PrecisionOptions& precision, const std::option
 
 // True if the model trains adapters, on any stage.
 bool has_adapters(const StageModule& module);
+bool has_adapters(const torch::nn::Module& model);
 
 // The groups over which gradients of shared parameters are reduced: one for each distinct set of pipeline
 // ranks, in sorted order. Collective over the world.

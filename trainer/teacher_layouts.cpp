@@ -9,11 +9,7 @@
 namespace gantry {
 namespace {
 
-std::int64_t size_of(const std::vector<Range>& columns) {
-  std::int64_t size = 0;
-  for (const Range& range : columns) size += range.size();
-  return size;
-}
+std::int64_t size_of(const std::vector<Range>& columns) { return Box{{columns}}.shape().front(); }
 
 std::int64_t most_columns(const LogitsLayout& layout) {
   std::int64_t most = 0;

@@ -184,10 +184,16 @@ TEST(PreferenceRun, RefusesBadJudgedLinesByFileAndLine) {
   EXPECT_THAT(single.train("run").err, HasSubstr("at least two lines"));
 }
 
-TEST(DistillationRun, LearnsFromATeacherInEveryLayout) {
+// JSON lines of short texts.
+std::string sums(int count) {
   std::string lines;
-  for (int i = 0; i < 20; ++i)
+  for (int i = 0; i < count; ++i)
     lines += Json{{"text", fmt::format("{} and {} is {}", i, i, 2 * i).substr(0, 12)}}.dump() + "\n";
+  return lines;
+}
+
+TEST(DistillationRun, LearnsFromATeacherInEveryLayout) {
+  const std::string lines = sums(20);
   const PreferenceRun run(
       "{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/llama, loss_type: jsd, temperature: 2}", lines);
   const std::string sets = fmt::format(
@@ -208,9 +214,7 @@ TEST(DistillationRun, LearnsFromATeacherInEveryLayout) {
 }
 
 TEST(DistillationRun, LearnsFromATeacherInALayoutOfItsOwn) {
-  std::string lines;
-  for (int i = 0; i < 21; ++i)
-    lines += Json{{"text", fmt::format("{} and {} is {}", i, i, 2 * i).substr(0, 12)}}.dump() + "\n";
+  const std::string lines = sums(21);
   const PreferenceRun run("{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/llama, alpha: 0.2}", lines);
   const std::string sets = fmt::format(
       "--set model.config.resid_pdrop=0 --set model.config.vocab_size=211 --set model.config.n_layer=4 "

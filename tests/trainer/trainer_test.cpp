@@ -36,6 +36,13 @@ Config text_config(const ScratchFolder& scratch, const std::string& keys = "") {
       scratch.write("text.txt", text), keys));
 }
 
+// The same with evaluations at every second step and checkpoints.
+Config evaluated_config(const ScratchFolder& scratch) {
+  return text_config(scratch,
+                     fmt::format("evaluation: {{path: \"{}\", every: 2, batches: 2}}\ncheckpoint: {{path: \"{}\"}}\n",
+                                 scratch / "text.txt", scratch / "checkpoints"));
+}
+
 // The notifications of the ranks of a run, in order, by rank.
 // A mutex guards them, because rank threads write them.
 class Notified {
@@ -142,9 +149,7 @@ TEST(Trainer, AFullDiskOfTheOutputEndsTheRunAfterACheckpoint) {
   };
   for (const auto& [step, evaluation, saved] : {Case{3, -1, 3}, Case{6, -1, 6}, Case{-1, 4, 4}, Case{-1, 6, 6}}) {
     const ScratchFolder scratch;
-    const Config config = text_config(
-        scratch, fmt::format("evaluation: {{path: \"{}\", every: 2, batches: 2}}\ncheckpoint: {{path: \"{}\"}}\n",
-                             scratch / "text.txt", scratch / "checkpoints"));
+    const Config config = evaluated_config(scratch);
     Notified notified;
     EXPECT_EQ(train(config,
                     [&](Trainer& trainer) {
@@ -257,9 +262,7 @@ TEST(Trainer, EndsAfterTheStepThatACallbackSaysAndGoesOnLater) {
 
 TEST(Trainer, AnEvaluationCanEndTheRunWithACheckpoint) {
   const ScratchFolder scratch;
-  const Config config = text_config(
-      scratch, fmt::format("evaluation: {{path: \"{}\", every: 2, batches: 2}}\ncheckpoint: {{path: \"{}\"}}\n",
-                           scratch / "text.txt", scratch / "checkpoints"));
+  const Config config = evaluated_config(scratch);
   Notified notified;
   EXPECT_EQ(train(config,
                   [&](Trainer& trainer) {
