@@ -331,6 +331,7 @@ class Trainer::Run {
 
   void finish(RunEnd& end) {
     end.checkpoint = checkpoints_.finish();
+    mesh_.world_group().barrier().wait();  // every rank has told its callbacks of the checkpoint
     if (unwritten_) std::rethrow_exception(unwritten_);
     profile_.finish();
     listeners_.end_progress();
