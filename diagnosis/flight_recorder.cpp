@@ -10,10 +10,8 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <future>
 #include <poll.h>
-#include <sys/stat.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -26,11 +24,10 @@
 namespace gantry::recorder {
 namespace {
 
-constexpr int kPollMilliseconds = 100;
+constexpr int kCheckMilliseconds = 100;
 constexpr std::int64_t kSuspended = 1'000'000'000;  // nanoseconds between two checks
 constexpr std::chrono::seconds kMostWriting{5};
-constexpr const char* kNamelessJob = "job";  // the launcher does not name the job
-constexpr char kSignalled = 's', kJobChanged = 'j';
+constexpr char kSignalled = 's', kRequested = 'r', kJobChanged = 'j';
 
 std::atomic<int> signal_pipe{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -44,14 +41,14 @@ void on_signal(int) {
 // An identifier that is the same on all ranks of the job, if the launcher provides one.
 std::string job_name(bool several_processes) {
   if (!several_processes) return fmt::format("{}-{}-{}", host_name(), ::getpid(), monotonic_ns());
-  std::string name = kNamelessJob;
+  std::string name = "job";
   for (const char* variable : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"})
     if (const char* value = std::getenv(variable)) name += std::string("-") + value;
   return name;
 }
 
-// Writes a file completely or not at all, under a temporary name of this process: ranks that fail together write their
-// requests to one path. The file is not synced, because the disk may be busy for a long time with the data of the job.
+// Writes a file completely or not at all, under a temporary name of this process. The file is not synced, because the
+// disk may be busy for a long time with the data of the job.
 void write_file(const std::string& path, const std::string& text) {
   write_text_durably(path, text, system_files(),
                      {.suffix = fmt::format(".{}-{}.new", host_name(), ::getpid()), .is_synced = false});
@@ -93,8 +90,6 @@ class Service {
     shown_folder_ = settings.folder;
     settings_.folder = std::filesystem::absolute(settings.folder).string();
     job_ = job_name(settings.several_processes);
-    request_ = settings_.folder + "/request";
-    request_seen_ = job_ == kNamelessJob ? time_of(request_) : 0;
     start_thread();
     (void)!::write(signal_pipe, &kJobChanged, 1);
     return true;
@@ -102,6 +97,11 @@ class Service {
   void end() {
     const std::lock_guard lock(mutex_);
     active_ = false;
+  }
+
+  void set_requests(std::function<void()> ask) {
+    const std::lock_guard lock(mutex_);
+    ask_ = std::move(ask);
   }
 
   std::shared_ptr<RankRecorder> add(Identity who) {
@@ -119,8 +119,8 @@ class Service {
   bool write(bool failure, const std::string& reason, bool ask_others) {
     const std::lock_guard writing(writing_);
     std::vector<std::shared_ptr<RankRecorder>> ranks;
-    std::string folder, said, request, job;
-    bool several = false, failed = false;
+    std::string folder, said;
+    bool failed = false;
     {
       const std::lock_guard lock(mutex_);
       if (ranks_.empty()) return false;
@@ -128,10 +128,9 @@ class Service {
       if (failure && !failed_) failed_ = true, reason_ = reason;
       ranks = ranks_;
       folder = settings_.folder;
-      several = settings_.several_processes;
-      request = request_, job = job_;
       failed = failed_;
       said = failed_ ? reason_ : reason;
+      if (ask_others && ask_) ask_();
     }
     try {
       std::filesystem::create_directories(folder);
@@ -141,7 +140,6 @@ class Service {
         record.reason = said;
         write_file(folder + "/" + file_name(record.identity.rank), to_text(record));
       }
-      if (several && ask_others) leave_request(request, job);
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex_);
       failure_of_writing_ = error.what();
@@ -219,18 +217,20 @@ class Service {
       int wait = -1;
       {
         const std::lock_guard lock(mutex_);
-        if (settings_.several_processes) wait = kPollMilliseconds;
+        if (settings_.several_processes) wait = kCheckMilliseconds;
       }
       pollfd ready{pipe, POLLIN, 0};
       ::poll(&ready, 1, wait);
       check();
       char bytes[64];
-      bool signalled = false;
-      for (ssize_t n = 0; (n = ::read(pipe, bytes, sizeof(bytes))) > 0;)
+      bool signalled = false, requested = false;
+      for (ssize_t n = 0; (n = ::read(pipe, bytes, sizeof(bytes))) > 0;) {
         signalled = signalled || std::find(bytes, bytes + n, kSignalled) != bytes + n;
+        requested = requested || std::find(bytes, bytes + n, kRequested) != bytes + n;
+      }
       if (signalled)
         write(false, "SIGUSR2", /*ask_others=*/true);
-      else if (was_requested())
+      else if (requested)
         write(false, "a request of another rank", /*ask_others=*/false);
       check();
     }
@@ -249,42 +249,13 @@ class Service {
     for (const auto& rank : ranks_) rank->was_suspended(checked_ns_, now);
   }
 
-  // Returns 0 if the file does not exist.
-  static std::int64_t time_of(const std::string& file) {
-    struct stat status {};
-    if (::stat(file.c_str(), &status) != 0) return 0;
-    return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-  }
-  // Files are checked without the lock, because a file system that hangs must not block other threads.
-  bool was_requested() {
-    std::string request, job;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!settings_.several_processes) return false;
-      request = request_, job = job_;
-    }
-    const std::int64_t time = time_of(request);
-    {
-      const std::lock_guard lock(mutex_);
-      if (time == std::exchange(request_seen_, time) || time == 0) return false;
-    }
-    std::ifstream file(request);  // possibly from an earlier job
-    std::string asked;
-    return std::getline(file, asked) && asked == job;
-  }
-  void leave_request(const std::string& request, const std::string& job) {
-    write_file(request, job + "\n");
-    const std::int64_t time = time_of(request);
-    const std::lock_guard lock(mutex_);
-    request_seen_ = time;
-  }
-
   std::mutex writing_, mutex_;
   bool active_ = false;
   JobSettings settings_;
   std::string shown_folder_;  // as configured
-  std::string job_, request_;
-  std::int64_t request_seen_ = 0, checked_ns_ = 0;
+  std::string job_;
+  std::function<void()> ask_;  // the other processes for their records
+  std::int64_t checked_ns_ = 0;
   std::vector<std::shared_ptr<RankRecorder>> ranks_;
   bool failed_ = false, of_waiting_ = false, hinted_ = false;
   std::string reason_, failure_of_writing_;
@@ -296,6 +267,10 @@ RecordedJob::RecordedJob(const JobSettings& settings) : mine_(Service::instance(
 RecordedJob::~RecordedJob() {
   if (mine_) Service::instance().end();
 }
+
+void set_record_requests(std::function<void()> ask) { Service::instance().set_requests(std::move(ask)); }
+
+void answer_record_request() { (void)!::write(signal_pipe, &kRequested, 1); }
 
 std::shared_ptr<RankRecorder> record_rank(Identity who) { return Service::instance().add(std::move(who)); }
 

@@ -1,9 +1,8 @@
 // The flight recorder of this process: the rings of its ranks, and the events that write them to files.
 //
 // The files are written when the job fails, on SIGUSR2, and by write_flight_records(). A separate thread answers the
-// signal, so that it works in any state of the ranks. In a job of several processes, the writing process also leaves a
-// request in the folder. The threads of the other processes check for requests every tenth of a second. Ranks that
-// share the folder therefore also write while they sleep or compute.
+// signal, so that it works in any state of the ranks. In a job of several processes, the writing process also asks the
+// others for their records, by the control plane. Their threads answer, also while the ranks sleep or compute.
 //
 // SIGUSR2 is caught from the first recorded launch to the end of the process, unless the program has set a handler of
 // its own (or SIG_IGN) before; such a program may call write_flight_records() itself.
@@ -22,7 +21,7 @@ struct JobSettings {
   std::string folder;  // for the files; created on the first write
   int ranks = 1;
   int entries = 1024;              // one entry per rank
-  bool several_processes = false;  // timeout of the job
+  bool several_processes = false;  // then suspensions of this process are noted
   // The diagnosis of the files in a folder, for print_recorder_hint(); "" if there is none. Does not throw.
   std::function<std::string(const std::string& folder)> sentence_of = {};
 };
@@ -39,6 +38,12 @@ class RecordedJob {
  private:
   bool mine_;  // whether this job is the recorded one
 };
+
+// How this process asks the other processes of the job for their records; {}: it cannot. `ask` may be called from any
+// thread, and must return at once. Once set_record_requests() has returned, the former one is not called any more.
+void set_record_requests(std::function<void()> ask);
+// Another process of the job has asked: the recorder's thread writes the files. Returns at once.
+void answer_record_request();
 
 // The ring of a rank of the recorded job; null if no job is recorded. `who` needs rank, name, backend and timeout.
 std::shared_ptr<RankRecorder> record_rank(Identity who);

@@ -10,6 +10,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/host/last_act.h"
 #include "gantry/core/host/stop_request.h"
+#include "gantry/diagnosis/flight_recorder.h"
 
 namespace gantry {
 namespace {
@@ -20,18 +21,22 @@ void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::durati
 
 // Ending the job blocks until the process ends, so it runs on a separate thread.
 ControlEvents JobEnding::events() {
-  return {[this](const JobFailure& failure) {
-            failures()->hear(failure);
-            std::thread([this, failure] { end_lost(failure); }).detach();
-          },
-          [this](const JobFailure& failure) {
-            failures()->hear(failure);
-            std::thread([this, failure] { end_reported(failure); }).detach();
-          },
-          [this](const std::set<int>& ranks) {
-            failures()->note_ended({ranks.begin(), ranks.end()});
-          },
-          hear_stop};
+  return {.on_lost =
+              [this](const JobFailure& failure) {
+                failures()->hear(failure);
+                std::thread([this, failure] { end_lost(failure); }).detach();
+              },
+          .on_abort =
+              [this](const JobFailure& failure) {
+                failures()->hear(failure);
+                std::thread([this, failure] { end_reported(failure); }).detach();
+              },
+          .on_left =
+              [this](const std::set<int>& ranks) {
+                failures()->note_ended({ranks.begin(), ranks.end()});
+              },
+          .on_stop = hear_stop,
+          .on_record = recorder::answer_record_request};
 }
 
 std::shared_ptr<KnownFailures> JobEnding::failures() const {

@@ -12,6 +12,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/host/stop_request.h"
 #include "gantry/core/host/this_host.h"
+#include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/launch/backends.h"
 
 namespace gantry {
@@ -54,11 +55,13 @@ JobControl::JobControl(std::unique_ptr<ControlPlane> plane, const std::string& n
   set_early_end_line(name + ": the program ended during the rank's work; expected the body of launch to return");
   set_failure_listener(
       [plane = plane_.get()](int exit_code, const std::string& cause) { plane->tell(exit_code, cause); });
+  recorder::set_record_requests([plane = plane_.get()] { plane->request_records(); });
 }
 
 JobControl::~JobControl() {
   set_early_end_line("");
   set_failure_listener({});
+  recorder::set_record_requests({});
 }
 
 ControlOptions control_options(const CommConfig& config, int rank, int ranks,

@@ -28,6 +28,7 @@ ControlEvents complete(ControlEvents events) {
   if (!events.on_stop) events.on_stop = [] {};
   if (!events.on_regroup) events.on_regroup = [](const JobMembers&) {};
   if (!events.on_waiting) events.on_waiting = [] {};
+  if (!events.on_record) events.on_record = [] {};
   return events;
 }
 
@@ -197,6 +198,8 @@ void ControlPlane::become_elastic(const ElasticPolicy& policy) {
 }
 
 void ControlPlane::grow() { impl_->post(&control::Member::grow); }
+
+void ControlPlane::request_records() { impl_->post(&control::Member::request_records); }
 
 void ControlPlane::lose_unreachable(int generation, int rank) {
   control::asio::post(impl_->thread.context(),

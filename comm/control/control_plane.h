@@ -58,6 +58,7 @@ struct ControlEvents {
   // admission.
   std::function<void(const JobMembers&)> on_regroup = {};
   std::function<void()> on_waiting = {};
+  std::function<void()> on_record = {};  // another rank wants the records of all flight recorders
 };
 
 class ControlPlane {
@@ -94,6 +95,8 @@ class ControlPlane {
   void lose_unreachable(int generation, int rank);
   // Returns the local address of the connection to the hub. Call it after rendezvous().
   std::string address() const;
+  // Asks all other ranks for the records of their flight recorders. Never blocks.
+  void request_records();
   // Reports to all ranks that this one failed, unless a failure is already known. Never blocks.
   void tell(int exit_code, const std::string& cause);
   // Reports that this rank's work is done, and waits until all ranks have done so. Collective over the job. A

@@ -49,8 +49,9 @@ constexpr std::array kLengths = {
     Lengths{2 * kNumber, 2 * kNumber},            // lost
     kEmpty,                                       // pause
     kEmpty,                                       // resume
+    kEmpty,                                       // record
 };
-static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::resume));
+static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::record));
 
 bool length_fits(FrameKind kind, std::size_t bytes) {
   const Lengths& lengths = kLengths[static_cast<std::size_t>(kind) - 1];

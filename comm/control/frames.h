@@ -18,6 +18,7 @@
 //   late     a rank, one or more                         the answer
 //   left     a rank, one or more                         from the hub: these ranks are done, others not
 //   stop     empty                                       a rank was asked to stop
+//   record   empty                                       to the hub, then to the others: write your flight record
 //   share    rank, generation, text                      to the hub, then to all when all have sent one
 // in an elastic job (membership.h):
 //   elastic  least replicas, rejoin, heartbeat (ms), replica of each rank   to the hub: its policy
@@ -87,7 +88,8 @@ enum class FrameKind : std::uint8_t {
   grow,
   lost,
   pause,
-  resume
+  resume,
+  record
 };
 
 // Thrown if bytes are not a valid frame. Its message is the reason.

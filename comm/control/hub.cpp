@@ -88,6 +88,8 @@ void Hub::take(int rank, const Frame& frame) {
       return answer(rank);
     case FrameKind::stop:
       return tell_stop();
+    case FrameKind::record:
+      return request_records(rank);
     case FrameKind::share:
       return share(rank, frame.payload);
     case FrameKind::elastic:
@@ -240,6 +242,11 @@ void Hub::tell_left() {
 void Hub::tell_stop() {
   if (std::exchange(stops_, true)) return;
   send_all(encode_frame(FrameKind::stop));
+}
+
+void Hub::request_records(int from) {
+  for (const auto& [rank, connection] : peers_)
+    if (rank != from) connection->send(encode_frame(FrameKind::record));
 }
 
 void Hub::close() {

@@ -71,6 +71,7 @@ class Hub {
   std::set<int> late() const;
   void tell_left();
   void tell_stop();
+  void request_records(int from);
   void start_again();
   bool watches() const { return options_.lost_after_seconds > 0; }
   void send_all(const std::string& frame);

@@ -106,6 +106,8 @@ void Member::take(const Frame& frame) {
       return regroup(decode_members(frame.payload, options_.ranks));
     case FrameKind::waiting:
       return events_.on_waiting();
+    case FrameKind::record:
+      return events_.on_record();
     case FrameKind::stop:
       if (!std::exchange(stops_, true)) events_.on_stop();
       return;

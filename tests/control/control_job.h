@@ -26,7 +26,11 @@ class Reports {
   ControlEvents events() {
     return {[this](const JobFailure& failure) { add(lost_, failure); },
             [this](const JobFailure& failure) { add(notified_, failure); },
-            [this](const std::set<int>& ranks) { add(left_, ranks); }, [this] { add(stops_, true); }};
+            [this](const std::set<int>& ranks) { add(left_, ranks); },
+            [this] { add(stops_, true); },
+            [](const JobMembers&) {},
+            [] {},
+            [this] { add(record_requests_, true); }};
   }
   auto warner() {
     return [this](const std::string& line) { add(warnings_, line); };
@@ -51,6 +55,15 @@ class Reports {
   std::size_t stops() {
     const std::lock_guard lock(mutex_);
     return stops_.size();
+  }
+  // Waits until another rank has asked for the records, for at most kLong.
+  bool heard_record_request() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLong, [&] { return !record_requests_.empty(); });
+  }
+  std::size_t record_requests() {
+    const std::lock_guard lock(mutex_);
+    return record_requests_.size();
   }
   std::atomic<bool> wants_stop{false};  // true: this rank requests the job to stop
   bool silent() {
@@ -77,7 +90,7 @@ class Reports {
   std::vector<JobFailure> lost_, notified_;
   std::vector<std::string> warnings_;
   std::vector<std::set<int>> left_;
-  std::vector<char> stops_;
+  std::vector<char> stops_, record_requests_;
 };
 
 inline ControlOptions options_of(int rank, int ranks, Reports& reports) {

@@ -212,6 +212,18 @@ TEST(ControlPlane, EveryOtherRankHearsOnceThatOneWantsToStop) {
 }
 
 // Rank 0 is notified too, and the job continues.
+TEST(ControlPlane, ARequestForRecordsReachesEveryOtherRank) {
+  Job job(3);
+  job.planes[1]->request_records();
+  for (const int rank : {0, 2}) EXPECT_TRUE(job.reports[rank].heard_record_request()) << rank;
+  job.planes[0]->request_records();  // the rank of the hub
+  EXPECT_TRUE(job.reports[1].heard_record_request());
+  job.leave();
+  EXPECT_EQ(job.reports[0].record_requests(), 1u);
+  EXPECT_EQ(job.reports[1].record_requests(), 1u);
+  EXPECT_EQ(job.reports[2].record_requests(), 2u);
+}
+
 TEST(ControlPlane, EveryRankHearsWhoHasLeftBeforeTheOthers) {
   Reports reports, early_reports, late_reports;
   const auto hub = ControlPlane::host(options_of(0, 3, reports), reports.events(), "127.0.0.1");

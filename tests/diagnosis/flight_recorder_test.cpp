@@ -108,31 +108,32 @@ TEST(Service, JobsFollowEachOtherAndAreNotMixed) {
   EXPECT_EQ(written(second, 0) + written(third, 0), 0);
 }
 
-// Several polling intervals of the service. A request that is not answered within this time is ignored.
-constexpr auto kSeveralLooks = std::chrono::milliseconds(400);
+// Time for the service's thread to write, if it does so by mistake.
+constexpr auto kAWhile = std::chrono::milliseconds(400);
 
-// In a job of several processes, a process requests the files of the others through a file. The request of an
-// earlier job has no effect.
-TEST(Service, ARequestOfAnotherProcessIsAnswered) {
+// In a job of several processes, a process asks the others for their files, and answers them.
+TEST(Service, ProcessesAskEachOtherForTheirRecords) {
   const ScratchFolder scratch;
-  std::filesystem::create_directory(scratch / "recorder");
-  scratch.write("recorder/request", "another job\n");
-  ::setenv("PMIX_NAMESPACE", "seven", 1);
   JobSettings mine = settings(scratch, 2);
   mine.several_processes = true;
   const RecordedJob job(mine);
   const auto ring = record_rank({.rank = 1});
-  std::this_thread::sleep_for(kSeveralLooks);
-  EXPECT_EQ(written(scratch, 1), 0);
-  scratch.write("recorder/request", "job-seven\n");
+  std::atomic<int> asked{0};
+  set_record_requests([&] { ++asked; });
+  answer_record_request();
   EXPECT_TRUE(wait_until([&] { return written(scratch, 1) > 0; }));
   EXPECT_EQ(read_folder(scratch.path()).records.at(1).reason, "a request of another rank");
+  EXPECT_EQ(asked, 0);  // an answer does not ask again
   EXPECT_TRUE(write_flight_records("mine"));
-  EXPECT_EQ(read_file(scratch / "recorder/request"), "job-seven\n");
-  ::unsetenv("PMIX_NAMESPACE");
+  EXPECT_EQ(asked, 1);
+  ::kill(::getpid(), SIGUSR2);
+  EXPECT_TRUE(wait_until([&] { return asked == 2; }));
+  set_record_requests({});
+  EXPECT_TRUE(write_flight_records("alone"));
+  EXPECT_EQ(asked, 2);
 }
 
-// All processes fail at the same time. Each writes a request for the others to the same path.
+// All processes fail at the same time, and write to one folder.
 TEST(Service, ProcessesThatFailTogetherWriteWithoutDisturbingEachOther) {
   constexpr int kProcesses = 4, kTimes = 50;
   const ScratchFolder scratch;
@@ -177,7 +178,7 @@ TEST(Service, AHandlerOfTheProgramsOwnStays) {
         const RecordedJob job(settings(scratch, 2));
         const auto ring = record_rank({.rank = 0});
         ::raise(SIGUSR2);
-        std::this_thread::sleep_for(kSeveralLooks);
+        std::this_thread::sleep_for(kAWhile);
         const bool wrote = written(scratch, 0) != 0;
         std::filesystem::remove_all(scratch.path());
         ::_exit(own_calls == 1 && !wrote ? 0 : 1);

@@ -5,8 +5,8 @@
 
 namespace gantry::recorder {
 
-// Writes the records of every rank of this process to files. Other processes of the job write theirs too, if they share
-// the directory. Returns false if there is nothing to write, or on failure. May be called from any thread.
+// Writes the records of every rank of this process to files. Other processes of the job write theirs too, each on its
+// host. Returns false if there is nothing to write, or on failure. May be called from any thread.
 bool write_flight_records(const std::string& reason);
 
 }  // namespace gantry::recorder
