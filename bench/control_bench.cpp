@@ -1,14 +1,20 @@
 // Measures the cost of heartbeats: the processor time of the control planes of a running job, as a fraction
 // of wall time and so of any step. Prints one JSON line per number of ranks. All ranks are planes of this
 // process on loopback.
+//
+// With the argument `rank`, it is a rank of `gantry launch --backend tcp` that meets the others, gathers a
+// text of each and leaves (bench/launch.py).
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "gantry/comm/control/control_plane.h"
+#include "gantry/launch/job_start.h"
 
 namespace {
 
@@ -47,8 +53,23 @@ void measure(int ranks) {
   std::fflush(stdout);
 }
 
+void be_rank() {
+  const auto number = [](const char* variable) { return std::atoi(std::getenv(variable)); };
+  const ControlOptions options{.rank = number(JobStart::kRankVariable),
+                               .ranks = number(JobStart::kRanksVariable),
+                               .hub = HubPlace::launch,
+                               .timeout_seconds = 300,
+                               .describe_rank = [](int of) { return "rank " + std::to_string(of); }};
+  const ControlEvents events{[](const JobFailure&) {}, [](const JobFailure&) {}};
+  const auto plane = ControlPlane::join(options, events, decode_meeting(std::getenv(Rendezvous::kVariable)).value());
+  plane->rendezvous();
+  plane->gather("here");
+  plane->leave();
+}
+
 }  // namespace
 
-int main() {
+int main(int count, const char** words) {
+  if (count > 1 && std::strcmp(words[1], "rank") == 0) return be_rank(), 0;
   for (const int ranks : {2, 4, 8, 64}) measure(ranks);
 }
