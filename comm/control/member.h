@@ -71,7 +71,7 @@ class Member {
   void share(int generation, const std::string& bytes) { send(encode_share({options_.rank, generation, bytes})); }
   void become_elastic(const ElasticPolicy& policy) { send(encode_policy(policy)); }
   void grow() { send(encode_frame(FrameKind::grow)); }
-  void request_records() { send(encode_frame(FrameKind::record)); }  // of all other ranks
+  void request_records() { send(encode_frame(FrameKind::record)); }  // by all others
   void lose_unreachable(int generation, int rank) { send(encode_lost(generation, rank)); }
   void close();
 
