@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "gantry/booster/class_names.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/models/described/lora_names.h"
@@ -34,6 +35,15 @@ void require_same_base(const CheckpointInfo& info, const ModelConfig& mine) {
   if (kind(theirs) != kind(mine))
     throw CheckpointError({info.path, "the adapters were trained on a base with model.quantize: " + kind(theirs),
                            kind(mine) + ", as in this run", "use the checkpoint's model.quantize"});
+}
+
+// The names decide which label a sample has, so the classes keep their numbers.
+void require_same_classes(const CheckpointInfo& info, const json& mine) {
+  const auto theirs = stated_classes(info.model_config), ours = stated_classes(mine);
+  if (theirs.empty() || ours.empty() || theirs == ours) return;
+  throw CheckpointError({info.path, fmt::format("the checkpoint's classes are {}", fmt::join(theirs, ", ")),
+                         fmt::format("{}, as in this run", fmt::join(ours, ", ")),
+                         "use the checkpoint's model.config.id2label"});
 }
 
 // A different rank would change the shapes, but a different scale would not be noticed from them.
@@ -97,8 +107,8 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
   if (!models::families().contains(config.model.policy)) return;
   const auto& family = models::families().at(config.model.policy);
   const std::string text = config.model.config_json;
-  const json stored = stored_keys(info, family),
-             mine = models::config_fingerprint(family, json::parse(text.empty() ? "{}" : text));
+  const json keys = json::parse(text.empty() ? "{}" : text);
+  const json stored = stored_keys(info, family), mine = models::config_fingerprint(family, keys);
   std::set<std::string> names;
   for (const json* keys : {&stored, &mine})
     for (const auto& [name, value] : keys->items()) names.insert(name);
@@ -108,6 +118,7 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
       throw CheckpointError({info.path, fmt::format("the checkpoint is from a model with {} {}", name, theirs.dump()),
                              fmt::format("{} {}, as in this run", name, ours.dump()), kRemedy});
   }
+  require_same_classes(info, keys);
 }
 
 }  // namespace gantry

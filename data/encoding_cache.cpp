@@ -55,20 +55,6 @@ void hash_file(const fs::path& path, Hasher& hasher, const OpenProgress& progres
   progress(file.size());
 }
 
-// The files of a directory that a tokenizer or a chat template may be in. Weights are not among them.
-std::vector<fs::path> tokenizer_files(const std::string& tokenizer) {
-  if (!is_folder(tokenizer)) return {tokenizer};
-  const std::set<std::string> kinds = {".json", ".jinja", ".model", ".tiktoken", ".txt"};
-  std::vector<fs::path> files;
-  for (const fs::path& folder : {fs::path(tokenizer), fs::path(tokenizer) / "additional_chat_templates"}) {
-    if (!is_folder(folder.string())) continue;
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (entry.is_regular_file() && kinds.contains(entry.path().extension().string())) files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
 std::string key_of(const EncodingInput& input, const std::string& state, const OpenProgress& progress) {
   Hasher hasher;
   const std::string facts = fmt::format("{}\n{}\n", kEncodingVersion, input.rules);
@@ -220,6 +206,19 @@ Rows find_or_encode(const std::string& folder, const EncodingInput& input, const
 }
 
 }  // namespace
+
+std::vector<fs::path> tokenizer_files(const std::string& tokenizer) {
+  if (!is_folder(tokenizer)) return {tokenizer};
+  const std::set<std::string> kinds = {".json", ".jinja", ".model", ".tiktoken", ".txt"};
+  std::vector<fs::path> files;
+  for (const fs::path& folder : {fs::path(tokenizer), fs::path(tokenizer) / "additional_chat_templates"}) {
+    if (!is_folder(folder.string())) continue;
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.is_regular_file() && kinds.contains(entry.path().extension().string())) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
 
 EncodingResources encoding_resources(const DataConfig& data) {
   const std::string folder = data.cache == "auto" ? default_cache_folder() : data.cache == "never" ? "" : data.cache;

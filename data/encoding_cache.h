@@ -24,6 +24,10 @@ struct EncodingResources {
 EncodingResources encoding_resources(const DataConfig& data);
 std::size_t encoding_threads(const EncodingResources& resources);
 
+// The files of a tokenizer: `tokenizer` itself, or the files of this directory that a tokenizer or a chat template may
+// be in. Weights are not among them.
+std::vector<std::filesystem::path> tokenizer_files(const std::string& tokenizer);
+
 // Everything that the encoded rows depend on.
 struct EncodingInput {
   std::vector<std::filesystem::path> files;  // by content

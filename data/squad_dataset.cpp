@@ -86,15 +86,22 @@ std::unique_ptr<Dataset> open_squad_dataset(const std::string& path, const std::
   const EncodeOptions options{.max_length = sequence_length, .stride = sequence_length / kStrides, .pad = false};
   std::vector<Window> windows;
   SquadData paragraph;
+  const auto append = [&] {
+    try {
+      append_windows(paragraph, tokenizer, options, windows);
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: {}", path, error.what()));
+    }
+  };
   read_squad(path, [&](SquadExample example) {
     require_answered(path, example);
     if (!paragraph.examples.empty() && paragraph.examples.front().context != example.context) {
-      append_windows(paragraph, tokenizer, options, windows);
+      append();
       paragraph.examples.clear();
     }
     paragraph.examples.push_back(std::move(example));
   });
-  append_windows(paragraph, tokenizer, options, windows);
+  append();
   return std::make_unique<SquadDataset>(std::move(windows), sequence_length, tokenizer.padding_id());
 }
 

@@ -90,9 +90,9 @@ class Articles final : public nlohmann::json_sax<json> {
     key_ = name;
     return true;
   }
-  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
-    throw InputError({file_.text(), fmt::format("the file is not JSON: {}", error.what()), "a SQuAD-format JSON file",
-                      "download it again"});
+  bool parse_error(std::size_t position, const std::string&, const json::exception&) override {
+    throw InputError({file_.text(), fmt::format("the file is not JSON at byte {}", position),
+                      "a SQuAD-format JSON file", "download it again"});
   }
 
   bool has_data() const { return has_data_; }
@@ -254,7 +254,7 @@ class Reader {
     const auto shown = [](std::string_view all) {
       return all.substr(0, utf8_start(all, std::min(all.size(), kShown)));
     };
-    const std::string remedy = "correct the file, or read it with drop_misplaced_answers";
+    const std::string remedy = "correct the file; a program may set SquadReadOptions::drop_misplaced_answers";
     if (words.empty()) refuse(place, "the answer has no text", "text from the context", remedy);
     if (code_point >= context.size())
       refuse(place, fmt::format("the value is {}, but the context has {} code points", code_point, context.size()),

@@ -48,7 +48,7 @@ void require_room(std::int64_t first, std::int64_t second, const EncodeOptions& 
        fmt::format("max_length {} - {} special tokens - {} of the first text leaves {} for the {} of the second",
                    options.max_length, kSpecialOfPair, first, room, second),
        fmt::format("more than the stride of {}", options.stride),
-       "increase max_length, reduce the stride, or shorten the first text"});
+       "increase max_length (data.sequence_length), reduce the stride, or shorten the first text"});
 }
 
 }  // namespace

@@ -14,8 +14,9 @@ namespace gantry {
 namespace {
 
 schedule::Schedule load_for(const ScheduleOptions& config, int pipeline) {
-  auto file = schedule::compute_only(schedule::load_csv(config.name));
-  schedule::validate(file);
+  const auto read = schedule::load_csv(config.name);
+  schedule::validate(read);
+  const auto file = schedule::compute_only(read);  // training adds the other actions itself
   if (file.ranks() != pipeline)
     throw ConfigError({"schedule.name: " + config.name, fmt::format("the schedule has {} ranks", file.ranks()),
                        fmt::format("parallel.pipeline of {}", pipeline), "change one of the two"});

@@ -1,7 +1,7 @@
 #include "gantry/trainer/held_out_scores.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -14,7 +14,8 @@
 namespace gantry {
 namespace {
 
-constexpr std::int64_t kMostRows = 6;
+constexpr std::int64_t kMostRows = 5;
+constexpr std::int64_t kMoments = sizeof(Moments) / sizeof(double);
 
 // True on one of the ranks that have the same logits. Only this rank contributes to the sums.
 bool speaks(const ProcessGroupMesh& mesh) {
@@ -53,11 +54,6 @@ std::optional<double> macro_f1(const double* right, const double* predicted, con
 }
 
 double share_of(double part, double all) { return all == 0 ? 0 : part / all; }
-
-double correlation(double count, double x, double y, double xx, double yy, double xy) {
-  const double variances = (count * xx - x * x) * (count * yy - y * y);
-  return variances <= 0 ? 0 : (count * xy - x * y) / std::sqrt(variances);
-}
 
 }  // namespace
 
@@ -98,7 +94,15 @@ void HeldOutScores::add_several(const torch::Tensor& logits, const torch::Tensor
 void HeldOutScores::add_numbers(const torch::Tensor& logits, const torch::Tensor& labels) {
   const torch::Tensor x = logits.detach().to(torch::kFloat64).flatten(0, -2),
                       y = labels.to(torch::kFloat64).reshape(x.sizes());
-  add_rows({torch::ones_like(x).sum(0), x.sum(0), y.sum(0), (x * x).sum(0), (y * y).sum(0), (x * y).sum(0)});
+  const torch::Tensor mean_x = x.mean(0), mean_y = y.mean(0), from_x = x - mean_x, from_y = y - mean_y;
+  const auto numbers =
+      read_back({mean_x, mean_y, (from_x * from_x).sum(0), (from_y * from_y).sum(0), (from_x * from_y).sum(0)});
+  const auto width = static_cast<std::size_t>(x.size(1)), rows = static_cast<std::size_t>(x.size(0));
+  moments_.resize(width);
+  for (std::size_t i = 0; i < width; ++i) {
+    const auto row = [&](std::size_t index) { return numbers[index * width + i]; };
+    moments_[i] = merged(moments_[i], {static_cast<double>(rows), row(0), row(1), row(2), row(3), row(4)});
+  }
 }
 
 void HeldOutScores::add_spans(const torch::Tensor& logits, const TensorDict& batch) {
@@ -115,10 +119,11 @@ void HeldOutScores::add_spans(const torch::Tensor& logits, const TensorDict& bat
 }
 
 HeldOutScores::Means HeldOutScores::over(const ProcessGroupMesh& mesh) const {
-  // Stages without logits get the number of classes from the others.
-  torch::Tensor shape = torch::tensor({sums_.empty() ? 0.0 : static_cast<double>(sums_[0].size())}, torch::kFloat64);
-  mesh.world_group().all_reduce(shape, ReduceOp::kMax).wait();
-  const auto width = static_cast<std::int64_t>(shape.const_data_ptr<double>()[0]);
+  // Stages without logits get the number of classes or outputs from the others.
+  const std::size_t own = sums_.empty() ? moments_.size() : sums_[0].size();
+  const auto width =
+      static_cast<std::int64_t>(all_reduce_number(mesh.world_group(), static_cast<double>(own), ReduceOp::kMax));
+  if (predictions_ == Predictions::kNumbers) return width == 0 ? Means() : Means{.pearson = pearson_over(mesh, width)};
   torch::Tensor sums = torch::zeros({kMostRows, width}, torch::kFloat64);
   if (speaks(mesh))
     for (std::size_t row = 0; row < sums_.size(); ++row)
@@ -127,16 +132,28 @@ HeldOutScores::Means HeldOutScores::over(const ProcessGroupMesh& mesh) const {
   return width == 0 ? Means() : means_of(sums.const_data_ptr<double>(), width);
 }
 
+// The moments are merged in the order of the ranks, so all ranks have the same result.
+double HeldOutScores::pearson_over(const ProcessGroupMesh& mesh, std::int64_t width) const {
+  torch::Tensor mine = torch::zeros({width, kMoments}, torch::kFloat64);
+  if (speaks(mesh) && !moments_.empty())
+    std::memcpy(mine.data_ptr(), moments_.data(), moments_.size() * sizeof(Moments));
+  const int ranks = mesh.world_group().size();
+  const torch::Tensor all =
+      all_gather_along(mesh.world_group(), mine, 0, Sizes(static_cast<std::size_t>(ranks), width)).contiguous();
+  const auto* of_rank = static_cast<const Moments*>(all.const_data_ptr());
+  double sum = 0;
+  for (std::int64_t i = 0; i < width; ++i) {
+    Moments output;
+    for (int rank = 0; rank < ranks; ++rank) output = merged(output, of_rank[rank * width + i]);
+    sum += correlation(output);
+  }
+  return sum / static_cast<double>(width);
+}
+
 HeldOutScores::Means HeldOutScores::means_of(const double* sums, std::int64_t width) const {
   const auto row = [&](std::int64_t index) { return sums + index * width; };
   if (predictions_ == Predictions::kSpans)
     return {.accuracy = share_of(*row(0), *row(2)), .f1 = share_of(*row(1), *row(2))};
-  if (predictions_ == Predictions::kNumbers) {
-    double all = 0;
-    for (std::int64_t i = 0; i < width; ++i)
-      all += correlation(row(0)[i], row(1)[i], row(2)[i], row(3)[i], row(4)[i], row(5)[i]);
-    return {.pearson = all / static_cast<double>(width)};
-  }
   const double f1 = macro_f1(row(0), row(1), row(2), width).value_or(0);
   if (predictions_ == Predictions::kSeveralLabels) return {.accuracy = share_of(*row(3), *row(4)), .f1 = f1};
   return {.accuracy = share_of(std::accumulate(row(0), row(1), 0.0), std::accumulate(row(2), row(3), 0.0)), .f1 = f1};

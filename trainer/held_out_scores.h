@@ -7,11 +7,12 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/tensors/tensor_dict.h"
+#include "gantry/trainer/moments.h"
 
 namespace gantry {
 
-// The scores are computed from sums over samples, so every layout has the results of one rank. By kind of
-// prediction:
+// The scores are computed from sums and moments over samples, so every layout has the results of one rank. By
+// kind of prediction:
 // - Classes: outputs "logits" [..., classes] are compared with batch "labels" [...]. Labels equal to
 //   kNotCounted are ignored. The prediction is the class with the largest logit, and the first of them if
 //   several are equal.
@@ -44,15 +45,17 @@ class HeldOutScores {
   void add_several(const torch::Tensor& logits, const torch::Tensor& labels);
   void add_numbers(const torch::Tensor& logits, const torch::Tensor& labels);
   Means means_of(const double* sums, std::int64_t width) const;
+  // The correlation over all ranks; `width`: the number of outputs.
+  double pearson_over(const ProcessGroupMesh& mesh, std::int64_t width) const;
   // Adds a row of sums for each tensor [width].
   void add_rows(const std::vector<torch::Tensor>& rows);
 
   Predictions predictions_;
   // Rows of sums. Classes: per class the counts of right predictions, predictions and labels. Several labels:
   // also the number of right samples and the number of samples. Spans: the number of right spans, the sum of
-  // F1, and the number of samples. Numbers: per output the count, and the sums of predictions, labels, their
-  // squares and their products.
+  // F1, and the number of samples.
   std::vector<std::vector<double>> sums_;
+  std::vector<Moments> moments_;  // numbers: those of predictions and labels, per output
 };
 
 }  // namespace gantry

@@ -17,6 +17,7 @@
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/dataset.h"
 #include "gantry/launch/generation.h"
+#include "gantry/trainer/data_contents.h"
 #include "gantry/trainer/held_out_record.h"
 #include "gantry/trainer/stream_places.h"
 
@@ -25,6 +26,10 @@ namespace {
 
 // Time for a lost rank to end, because the next generation of an elastic job needs its lock.
 constexpr double kLockSeconds = 20;
+
+// Keys of a checkpoint's progress in the data.
+constexpr const char* kContents = "contents";
+constexpr const char* kTokenizer = "tokenizer";
 
 // Returns an environment variable that `gantry launch` sets; 0 if it is not set.
 int count_of(const char* variable) {
@@ -51,25 +56,10 @@ class Weights final : public StateSource {
   StateSource& complete_;
 };
 
-// The samples of the data files that the checkpoint's run had read; empty if the checkpoint has none.
-std::vector<SampledContent> contents_of(const CheckpointInfo& info) {
+// Contents that the checkpoint has under this key of its data; empty if it has none.
+std::vector<SampledContent> contents_of(const CheckpointInfo& info, const char* key) {
   const auto data = info.progress.is_object() ? info.progress.value("data", nlohmann::json()) : nlohmann::json();
-  return data.is_object() ? contents_from_json(data.value("contents", nlohmann::json()))
-                          : std::vector<SampledContent>();
-}
-
-SampledContent sample_data_at(const DataConfig& data, const std::string& path,
-                              std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max()) {
-  // The names of the directories are the classes of images.
-  return sample_content(data_files(data.format, path), data.format == "images" ? path : "", most_bytes);
-}
-
-std::vector<SampledContent> contents_of(const DataConfig& data) {
-  std::vector<SampledContent> contents;
-  if (data.format.empty()) return contents;
-  if (data.sources.empty()) contents.push_back(sample_data_at(data, data.path));
-  for (const auto& source : data.sources) contents.push_back(sample_data_at(data, source.path));
-  return contents;
+  return data.is_object() ? contents_from_json(data.value(key, nlohmann::json())) : std::vector<SampledContent>();
 }
 
 // Returns the start time of the run whose checkpoint will be resumed; the current time without one. Faulty
@@ -222,16 +212,18 @@ void RunCheckpoints::seek_streams(const CheckpointInfo& info, DataLoader& loader
 // Rank 0 reads the files on behalf of all ranks. Files that it cannot read are unknown, because another rank
 // may be able to read them.
 bool RunCheckpoints::sample_data(const CheckpointInfo& info) {
-  nlohmann::json found = {{"contents", nlohmann::json::array()}, {"begins", false}};
+  nlohmann::json found = {
+      {kContents, nlohmann::json::array()}, {kTokenizer, nlohmann::json::array()}, {"begins", false}};
   if (world_.is_main()) try {
-      const auto before = contents_of(info);
-      found["contents"] = to_json(contents_of(config_.data));
-      found["begins"] = before.size() == 1 && config_.data.sources.empty() && !config_.data.path.empty() &&
-                        sample_data_at(config_.data, config_.data.path, before[0].bytes) == before[0];
+      found[kTokenizer] = to_json(tokenizer_contents(config_));
+      const auto before = contents_of(info, kContents);
+      found[kContents] = to_json(data_contents(config_.data));
+      found["begins"] = before.size() == 1 && begins_with(config_.data, before[0]);
     } catch (const InputError&) {
     }
   found = nlohmann::json::parse(broadcast_text(plugin_.mesh().world_group(), found.dump(), 0));
-  contents_ = contents_from_json(found["contents"]);
+  contents_ = contents_from_json(found[kContents]);
+  tokenizer_contents_ = contents_from_json(found[kTokenizer]);
   return found["begins"].get<bool>();
 }
 
@@ -255,9 +247,11 @@ void RunCheckpoints::compare_with(const CheckpointInfo& info, const DataLoader& 
   const DataPlace place{.read = number("samples").value_or(0),
                         .samples_before = number("epoch_samples"),
                         .samples_now = loader.samples(),
-                        .contents_before = contents_of(info),
+                        .contents_before = contents_of(info, kContents),
                         .contents_now = contents_,
-                        .begins_as_before = begins_as_before};
+                        .begins_as_before = begins_as_before,
+                        .tokenizer_before = contents_of(info, kTokenizer),
+                        .tokenizer_now = tokenizer_contents_};
   std::vector<RunChange> moving;
   for (const auto& change : changes_between(Config::parse(info.config_text, info.path), config_, place)) {
     if (change.moves_samples && !config_.checkpoint.allow_changes)
@@ -296,7 +290,10 @@ bool RunCheckpoints::saves_at(std::int64_t step) const {
 
 nlohmann::json RunCheckpoints::data_progress(const DataLoader& loader) const {
   if (loader.reads_streams()) return gather_stream_places(loader, plugin_.mesh());
-  return {{"samples", loader.position()}, {"epoch_samples", loader.samples()}, {"contents", to_json(contents_)}};
+  return {{"samples", loader.position()},
+          {"epoch_samples", loader.samples()},
+          {kContents, to_json(contents_)},
+          {kTokenizer, to_json(tokenizer_contents_)}};
 }
 
 bool RunCheckpoints::save(std::int64_t step, Boosted& boosted) {

@@ -19,9 +19,17 @@ std::string sources_of(const DataConfig& data, const std::vector<SampledContent>
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// Weights are shares of their sum.
 bool have_same_weights(const DataConfig& a, const DataConfig& b) {
+  const auto sum = [](const DataConfig& data) {
+    double weights = 0;
+    for (const auto& source : data.sources) weights += source.weight;
+    return weights;
+  };
   return std::equal(a.sources.begin(), a.sources.end(), b.sources.begin(), b.sources.end(),
-                    [](const auto& one, const auto& other) { return one.weight == other.weight; });
+                    [shares = std::pair(sum(a), sum(b))](const auto& one, const auto& other) {
+                      return one.weight / shares.first == other.weight / shares.second;
+                    });
 }
 
 // Data at another path, or at another spelling of the path, is the same if its content is.
@@ -29,6 +37,12 @@ bool have_same_content(const DataConfig& was, const DataConfig& is, const DataPl
   if (place.contents_before.empty() || place.contents_now.empty() || !have_same_weights(was, is)) return false;
   const bool may_grow = !is.shuffle && is.sources.empty();
   return place.contents_before == place.contents_now || (may_grow && place.begins_as_before);
+}
+
+// The path of the tokenizer, with the content of its files if it is known.
+std::string tokenizer_of(const DataConfig& data, const std::vector<SampledContent>& contents) {
+  const std::string path = data.tokenizer.empty() && !contents.empty() ? "the model's" : data.tokenizer;
+  return contents.empty() ? path : fmt::format("{} ({})", path, describe(contents[0]));
 }
 
 bool are_known(const DataPlace& place) { return !place.contents_before.empty() && !place.contents_now.empty(); }
@@ -65,7 +79,10 @@ std::vector<RunChange> changes_between(const Config& before, const Config& now, 
       list.compare(was.sources.empty() && is.sources.empty() ? "data.path" : "data.sources",
                    sources_of(was, are_known(place) ? place.contents_before : unknown),
                    sources_of(is, are_known(place) ? place.contents_now : unknown), true);
-    list.compare("data.tokenizer", was.tokenizer, is.tokenizer, true);
+    const bool knows_tokenizers = !place.tokenizer_before.empty() && !place.tokenizer_now.empty();
+    if (!knows_tokenizers || place.tokenizer_before != place.tokenizer_now)
+      list.compare("data.tokenizer", tokenizer_of(was, knows_tokenizers ? place.tokenizer_before : unknown),
+                   tokenizer_of(is, knows_tokenizers ? place.tokenizer_now : unknown), true);
     list.compare("data.document_mask", was.document_mask ? "true" : "false", is.document_mask ? "true" : "false", true);
     list.compare("data.chat_template", was.chat_template, is.chat_template, true);
     list.compare("data.template_kwargs", was.template_kwargs, is.template_kwargs, true);

@@ -27,6 +27,8 @@ struct DataPlace {
   // The content of the path or of each source. Empty: unknown; paths are then compared as text.
   std::vector<SampledContent> contents_before = {}, contents_now = {};
   bool begins_as_before = false;  // the data begins with the bytes of contents_before
+  // The content of the files of the tokenizer and of the chat template: one element if it is known.
+  std::vector<SampledContent> tokenizer_before = {}, tokenizer_now = {};
 };
 
 // Returns the changes in the order of the configuration's keys. Without a data section, data is not compared.

@@ -70,7 +70,8 @@ void read_images(ConfigSection& section, ImageConfig& pictures) {
   if (pictures.crop_scale[1] > 1)
     section.fault("crop_scale", fmt::format("{} is more than the full image", pictures.crop_scale[1]),
                   "shares of the image area, such as [0.08, 1]");
-  section.number("flip", pictures.flip, 0, 1);
+  section.number("flip", pictures.flip, 0, kUnlimited);
+  if (pictures.flip > 1) section.fault("flip", fmt::format("'{}'", pictures.flip), "a probability from 0 to 1");
 }
 
 void read_template_kwargs(ConfigFaults& faults, ConfigSection& section, DataConfig& data) {

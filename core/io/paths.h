@@ -14,7 +14,8 @@ bool is_folder(const std::filesystem::path& path);  // follows links
 bool is_file(const std::filesystem::path& path);    // a regular file; follows links
 // The entries of a directory, sorted, as FOLDER/NAME. A directory that does not exist is an error.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
-// The regular files in the directory and its subdirectories, sorted.
+// The regular files in the directory and its subdirectories, sorted. Follows links. A link to nothing is an error,
+// unless its name begins with a dot, as those of editors do.
 std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
 
 }  // namespace gantry

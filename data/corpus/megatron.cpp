@@ -77,8 +77,12 @@ MegatronIndex::MegatronIndex(std::span<const std::byte> bytes, std::string path,
 void MegatronIndex::check_header() {
   const auto& bytes = bytes_;
   const auto& path = path_;
-  if (bytes.size() < kHeader || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
-    throw InputError({path, fmt::format("the file has {} bytes and does not begin with MMIDIDX", bytes.size()),
+  const bool is_index = bytes.size() >= sizeof kMagic && std::memcmp(bytes.data(), kMagic, sizeof kMagic) == 0;
+  if (!is_index || bytes.size() < kHeader)
+    throw InputError({path,
+                      is_index
+                          ? fmt::format("the file ends after {} of the {} bytes of its header", bytes.size(), kHeader)
+                          : fmt::format("the file has {} bytes and does not begin with MMIDIDX", bytes.size()),
                       "an index of Megatron", "create it with gantry data build or Megatron's preprocess_data.py"});
   if (const auto version = value_at<std::uint64_t>(bytes, kVersionAt); version != kVersion)
     throw InputError({path, fmt::format("the file has version {}", version), "1", ""});

@@ -1,6 +1,7 @@
 // Changes of the configuration in a resumed run: changes that move its position in the data, changes with
 // another effect, and changes without an effect.
 #include <filesystem>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -40,6 +41,34 @@ TEST(RunChanges, SourcesAndTheirWeightsDo) {
   EXPECT_EQ(changed({one}, {}, {one}), "");
   EXPECT_EQ(changed({other}, {}, {one}), "data.sources!");
   EXPECT_EQ(changed({one}), "data.sources!");
+}
+
+TEST(RunChanges, ScaledWeightsAreTheSameShares) {
+  const SampledContent a{1, 9, "aa"}, b{1, 9, "bb"};
+  const auto weighted = [](int first, int second) {
+    return fmt::format(
+        "data={{format: text, sequence_length: 32, batch_size: 4, sources: [{{path: a.txt, weight: {}}}, "
+        "{{path: b.txt, weight: {}}}]}}",
+        first, second);
+  };
+  EXPECT_EQ(changed({weighted(2, 6)}, {40, 100, 100, {a, b}, {a, b}}, {weighted(1, 3)}), "");
+  EXPECT_EQ(changed({weighted(2, 7)}, {40, 100, 100, {a, b}, {a, b}}, {weighted(1, 3)}), "data.sources!");
+}
+
+// Tokenizers are compared by the content of their files if it is known, else by path.
+TEST(RunChanges, ATokenizerIsComparedByItsContent) {
+  const SampledContent one{2, 9, "aa"}, other{2, 9, "bb"};
+  const auto place = [](std::vector<SampledContent> before, std::vector<SampledContent> now) {
+    DataPlace place{40, 100, 100};
+    place.tokenizer_before = std::move(before), place.tokenizer_now = std::move(now);
+    return place;
+  };
+  const std::vector<std::string> here{"data.tokenizer=here"}, there{"data.tokenizer=there"};
+  EXPECT_EQ(changed(here, place({one}, {one}), there), "");
+  EXPECT_EQ(changed(here, place({one}, {other}), here), "data.tokenizer!");
+  EXPECT_EQ(changed({}, place({one}, {other})), "data.tokenizer!") << "the model's own";
+  EXPECT_EQ(changed(here, place({}, {one}), there), "data.tokenizer!") << "a checkpoint that does not say";
+  EXPECT_EQ(changed(here, place({}, {one}), here), "");
 }
 
 TEST(RunChanges, ADroppedOrGrownFileIsSeenByItsSamples) {

@@ -133,6 +133,7 @@ TEST(Megatron, FilesThatLieAreRefused) {
   EXPECT_EQ(fault_of(good), "no error");
   EXPECT_EQ(fault_of(good + std::string(5, '\1')), "no error");  // the sequences' modes of multimodal data
   EXPECT_THAT(fault_of(""), HasSubstr("has 0 bytes and does not begin with MMIDIDX"));
+  EXPECT_THAT(fault_of(good.substr(0, 17)), HasSubstr("the file ends after 17 of the 34 bytes of its header"));
   EXPECT_THAT(fault_of(with(good, 0, 'X')), HasSubstr("does not begin with MMIDIDX"));
   EXPECT_THAT(fault_of(with(good, 9, std::uint64_t{2})), HasSubstr("the file has version 2; expected 1"));
   EXPECT_THAT(fault_of(with(good, 17, '\0')), HasSubstr("the token type is 0; expected 1 to 8"));

@@ -101,6 +101,17 @@ TEST(HeldOutScoring, NumbersHaveTheirCorrelation) {
   }
 }
 
+// A correlation does not depend on the scale or on a constant.
+TEST(HeldOutScoring, NumbersMayHaveALargeMeanAndASmallSpread) {
+  const torch::Tensor logits = torch::tensor({1.0, 2.0, 3.0, 5.0}, torch::kFloat64).view({4, 1}),
+                      labels = torch::tensor({2, 1, 4, 4});
+  for (const Layout& layout : kScoredLayouts)
+    for (const double mean : {-1e3, 1e6, 1e9})
+      expect_scores(layout, logits + mean, {{"labels", labels + 2000}}, {}, {}, Predictions::kNumbers,
+                    0.7481900559272088);
+  expect_scores({}, logits * 1e-200, {{"labels", labels}}, {}, {}, Predictions::kNumbers, 0);  // squares are 0
+}
+
 TEST(HeldOutScoring, NothingCountedIsNothing) {
   expect_scores({.data = 2}, torch::zeros({2, 3}), {{"labels", torch::tensor({-100, -100})}}, 0, 0);
 }

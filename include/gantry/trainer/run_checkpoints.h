@@ -75,8 +75,9 @@ class RunCheckpoints {
   Plugin& plugin_;
   std::function<void()> before_print_;
   DiskLimits disk_;
-  std::unique_ptr<CheckpointWriter> writer_;  // null without checkpoint.path
-  std::vector<SampledContent> contents_;      // content of the data; empty: unknown
+  std::unique_ptr<CheckpointWriter> writer_;        // null without checkpoint.path
+  std::vector<SampledContent> contents_;            // content of the data; empty: unknown
+  std::vector<SampledContent> tokenizer_contents_;  // the same of its tokenizer's files
   std::int64_t saved_step_ = -1;
   std::string companions_;  // directory of the files besides the weights of the checkpoint that was loaded
   std::unique_ptr<HeldOutRecord> held_out_;

@@ -28,6 +28,21 @@ TEST(Paths, SayWhatLiesThere) {
   EXPECT_EQ(files_below(scratch.path()), (std::vector<fs::path>{folder / "c", file}));
 }
 
+TEST(Paths, FilesBelowAFolderAreFoundBehindLinks) {
+  const ScratchFolder scratch, elsewhere;
+  elsewhere.write("photo", "x");
+  fs::create_directory(scratch / "a");
+  fs::create_directory_symlink(elsewhere.path(), scratch / "a/linked");
+  fs::create_symlink(elsewhere / "photo", scratch / "b");
+  fs::create_symlink("nowhere", scratch / ".#b");  // the lock of an editor
+  EXPECT_EQ(files_below(scratch.path()), (std::vector<fs::path>{scratch / "a/linked/photo", scratch / "b"}));
+  fs::create_symlink(elsewhere / "gone", scratch / "a/lost");
+  EXPECT_THROW(files_below(scratch.path()), InputError);
+  fs::remove(scratch / "a/lost");
+  fs::create_directory_symlink(scratch.path(), scratch / "a/loop");
+  EXPECT_THROW(files_below(scratch.path()), InputError);
+}
+
 // The test does not use permissions, because root may read everything.
 TEST(Paths, AreInputErrorsIfTheyCanNotBeRead) {
   const ScratchFolder scratch;
