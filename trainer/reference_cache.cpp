@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kCacheKey = "train.objective.reference_cache";
 constexpr const char* kCacheKind = "gantry log-probabilities of a reference";
+constexpr const char* kNoScores = "the file is damaged, or is of another program";
 constexpr const char* kScoresName = "log_probabilities";
 constexpr const char* kCacheEnd = ".safetensors";
 constexpr std::array kCacheFacts = {"samples", "reference", "form", "settings", "files", "content"};
@@ -51,11 +52,10 @@ CachedScores read_cached(const std::string& path) {
     read.metadata = file.metadata();
     const auto has = [&](const char* key) { return read.metadata.contains(key); };
     if (read.metadata["kind"] != kCacheKind || !std::ranges::all_of(kCacheFacts, has) || !file.contains(kScoresName))
-      refuse_file(path, "the file is of another program");
+      refuse_file(path, kNoScores);
     read.scores = file.read(kScoresName);
-  } catch (const InputError& error) {
-    if (std::string(error.what()).find(kCacheKey) != std::string::npos) throw;
-    refuse_file(path, std::string("the file is damaged: ") + error.what());
+  } catch (const InputError&) {
+    refuse_file(path, kNoScores);
   }
   if (read.scores.scalar_type() != torch::kFloat64 || read.scores.dim() != 2 || read.scores.size(1) != 2 ||
       read.metadata["content"] != content_of(read.scores))

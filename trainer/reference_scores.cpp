@@ -113,9 +113,10 @@ void ReferenceScorer::read_cache() {
                [&] {
                  if (!world_.is_main()) return;
                  const auto add = [&](std::uint64_t bytes) { progress.add(bytes); };
+                 const int workers = config_.data.workers > 0 ? config_.data.workers : at::get_num_threads();
                  cache_ = std::make_unique<const ReferenceCache>(config_, add);
                  for (Part& part : parts_) {
-                   part.digest = sample_digest(part.source, config_.data.workers, add);
+                   part.digest = sample_digest(part.source, workers, add);
                    part.stored = cache_->find(part.digest, add);
                  }
                });

@@ -32,6 +32,18 @@ void expect_equal_metrics(const std::vector<nlohmann::json>& expected, const std
       if (expected[i].contains(key)) EXPECT_EQ(actual[i].at(key), expected[i].at(key)) << i << key;
 }
 
+// Pairs of tokens that all these models have.
+std::string pairs_of_numbers(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i)
+    lines += nlohmann::json{{"prompt", fmt::format("{}+{}=", i, i)},
+                            {"chosen", std::to_string(2 * i)},
+                            {"rejected", std::string(static_cast<std::size_t>(i % 4 + 1), '9')}}
+                 .dump() +
+             "\n";
+  return lines;
+}
+
 std::string with_base(const std::string& name) {
   return fmt::format(
       "--set 'model={{path: {}{}}}' --set data.tokenizer=bytes --set 'lora={{r: 2, target_modules: [q_proj]}}' ",
@@ -95,7 +107,7 @@ TEST(PreferenceReference, OfADamagedCacheIsOneLine) {
 }
 
 TEST(PreferenceReference, MayBeGoneWhenARunContinues) {
-  const PreferenceRun run("{name: dpo}");
+  const PreferenceRun run("{name: dpo}", pairs_of_numbers(11));
   const std::string reference = run.scratch / "reference";
   fs::create_directory(reference);
   for (const char* file : {"config.json", "model.safetensors"}) fs::copy(kAdapted + "qv/" + file, reference);
@@ -109,7 +121,7 @@ TEST(PreferenceReference, MayBeGoneWhenARunContinues) {
   const Outcome rest = run.train("run", sets + cache + " --set checkpoint.resume=auto --set parallel.tensor=2");
   EXPECT_EQ(rest.exit_code, 0) << rest.err;
   EXPECT_THAT(rest.out, HasSubstr("11 pairs of completions, read from "));
-  run.scratch.write("pairs.jsonl", pairs_of_texts(12));
+  run.scratch.write("pairs.jsonl", pairs_of_numbers(12));
   const Outcome other = run.train("other", sets + cache);
   EXPECT_EQ(other.exit_code, 4) << other.err;
   EXPECT_THAT(other.err, HasSubstr("train.objective.reference: " + reference + " does not exist, and "));
@@ -117,10 +129,10 @@ TEST(PreferenceReference, MayBeGoneWhenARunContinues) {
 
 TEST(PreferenceReference, OfAnAdapterIsThatOfTheMergedModel) {
   const std::string adapter = kAdapted + "dora/adapter";
-  const PreferenceRun run("{name: dpo}");
+  const PreferenceRun run("{name: dpo}", pairs_of_numbers(11));
   const std::string merged = run.scratch / "merged";
-  const Outcome merge = run_program(fmt::format("{} checkpoint merge {} {} --model {}", gantry_program(),
-                                                adapter, merged, kAdapted + "dora"));
+  const Outcome merge = run_program(fmt::format("{} checkpoint merge {} {} --model {}dora --dtype float64",
+                                                gantry_program(), adapter, merged, kAdapted));
   ASSERT_EQ(merge.exit_code, 0) << merge.err;
   const auto sets = [&](const std::string& reference) {
     return with_base("dora") + "--set train.objective.reference=" + reference + " ";
@@ -139,7 +151,7 @@ TEST(PreferenceReference, OfAnAdapterIsThatOfTheMergedModel) {
 
 // The reference of lora.path is the base with this adapter, too.
 TEST(PreferenceReference, OfAnAdapterOnAQuantizedBase) {
-  const PreferenceRun run("{name: dpo}");
+  const PreferenceRun run("{name: dpo}", pairs_of_numbers(11));
   const std::string adapter = kAdapted + "qlora_nf4/adapter",
                     sets = fmt::format("--set 'model={{path: {}qlora_nf4, quantize: nf4}}' --set data.tokenizer=bytes "
                                        "--set 'lora={{path: {}}}' ",
@@ -152,7 +164,7 @@ TEST(PreferenceReference, OfAnAdapterOnAQuantizedBase) {
 }
 
 TEST(PreferenceReference, OfAnAdapterMayBeThatOfAFullModel) {
-  const PreferenceRun run("{name: dpo}");
+  const PreferenceRun run("{name: dpo}", pairs_of_numbers(11));
   const std::string cache = " --set train.objective.reference_cache=" + (run.scratch / "cache"),
                     sets = fmt::format("--set 'model={{path: {}qv}}' --set data.tokenizer=bytes ", kAdapted),
                     reference = "--set train.objective.reference=" + kAdapted + "qv/adapter" + cache;
