@@ -32,7 +32,7 @@ void expect_equal_metrics(const std::vector<nlohmann::json>& expected, const std
       if (expected[i].contains(key)) EXPECT_EQ(actual[i].at(key), expected[i].at(key)) << i << key;
 }
 
-// Pairs of tokens that all these models have.
+// Pairs whose tokens all these models have.
 std::string pairs_of_numbers(int count) {
   std::string lines;
   for (int i = 0; i < count; ++i)
