@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <fmt/format.h>
+#include <optional>
 #include <utility>
 
 #include "gantry/booster/preference_step.h"
@@ -173,17 +174,20 @@ class Trainer::Run {
 
   void boost() {
     teacher_mesh(config_, world_.size());  // throws before data and models are read
-    const bool has_own_data = given_.loader != nullptr;
+    const bool has_own_data = given_.loader != nullptr, has_own_model = given_.model != nullptr;
     const RunParts parts = assemble_parts(std::exchange(given_, {}), config_, world_, mesh_);
     listeners_.set_steps(config_.train.steps);
     refuse_unused_parts();
+    std::optional<ReferenceScorer> reference;
+    if (parts.objective.reference)
+      reference.emplace(config_, world_, mesh_.world_group(), !has_own_model, parts.held_out != nullptr,
+                        parts.objective.reference);
     boosted_ = booster_.boost(parts.model, parts.optimizer, parts.criterion, parts.loader, parts.rates);
     boosted_.optimizer->keep_loss_scale(!listeners_.reads_gradients());
     const PrepareBatch prepare = preparation_of(parts.objective);
     evaluations_.prepare(parts.held_out, parts.predictions, prepare, parts.objective.rewards, boosted_);
     steps_.set_objective(parts.objective, prepare);
-    if (parts.objective.reference)
-      score_reference(config_, booster_, boosted_, parts.held_out.get(), parts.objective.reference);
+    if (reference) reference->score(booster_, boosted_);
     const auto fresh = load_weights(config_, boosted_, mesh_);
     if (options_.cluster) {  // throws for a run without a prediction, before the first step
       options_.cluster = planner::with_ranks(*options_.cluster, world_.size(), /*grows=*/true);
@@ -208,9 +212,10 @@ class Trainer::Run {
 
   // load_weights() will use model.path, and members of this class use the other keys.
   void refuse_unused_parts() const {
-    for (const char* key : {"model.path", "train.log_files", "train.otlp", "train.max_minutes", "train.patience",
-                            "evaluation.choices", "evaluation.prompts", "evaluation.only", "evaluation.ema", "output",
-                            "profile", "elastic", "checkpoint.path", "checkpoint.keep_best"})
+    for (const char* key :
+         {"model.path", "train.log_files", "train.otlp", "train.max_minutes", "train.patience",
+          "train.objective.reference_cache", "evaluation.choices", "evaluation.prompts", "evaluation.only",
+          "evaluation.ema", "output", "profile", "elastic", "checkpoint.path", "checkpoint.keep_best"})
       config_.mark_used(key);
     refuse_unused_keys(config_);
   }

@@ -145,6 +145,7 @@ void read_objective(ConfigFaults& faults, ConfigSection section, ObjectiveConfig
   section.number("temperature", objective.temperature, 0, kInfinity, /*open_below=*/true);
   section.number("alpha", objective.alpha, 0, 1);
   section.text("reference", objective.reference);
+  section.text("reference_cache", objective.reference_cache);
   if (objective.loss_type != "sigmoid" && objective.loss_type != "robust" && objective.label_smoothing > 0)
     section.fault("label_smoothing", "the key has no effect with loss_type " + objective.loss_type, "0",
                   "remove the key");

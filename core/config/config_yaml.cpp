@@ -211,6 +211,7 @@ std::string objective_text(const ObjectiveConfig& objective) {
   if (name == "distill") add("temperature", objective.temperature);
   if (name == "distill") add("alpha", objective.alpha);
   if (!objective.reference.empty()) text += ", reference: " + quoted(objective.reference);
+  if (!objective.reference_cache.empty()) text += ", reference_cache: " + quoted(objective.reference_cache);
   return text + "}";
 }
 

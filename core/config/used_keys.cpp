@@ -38,6 +38,8 @@ constexpr UsedKey kCheckedKeys[] = {
     {"train.freeze", [](const Config& c) { return !c.train.freeze.empty(); },
      "build_model, or freeze_parameters for a custom model"},
     {"train.objective", [](const Config& c) { return c.train.objective.is_on(); }, "build_criterion"},
+    {"train.objective.reference_cache", [](const Config& c) { return !c.train.objective.reference_cache.empty(); },
+     kTrainer},
     {"train.label_smoothing", [](const Config& c) { return c.train.label_smoothing > 0; }, "build_criterion"},
     {"train.max_minutes", [](const Config& c) { return c.train.max_minutes > 0; }, kTrainer},
     {"train.log_files", [](const Config& c) { return c.train.log_files != TrainConfig().log_files; }, kTrainer},

@@ -162,8 +162,12 @@ std::vector<ConfigKey> train_keys() {
       {"train.objective.temperature", "1", "divisor of the logits of student and teacher", &kDistill},
       {"train.objective.alpha", "0", "share of the cross entropy of the labels in the loss", &kDistill},
       {"train.objective.reference", "",
-       "directory with the weights of the reference model, in the form of `model.path`; empty: the weights before the "
-       "first step, without adapters",
+       "directory with the weights of the reference model, in the form of `model.path`, or with a PEFT adapter on the "
+       "base of `model.path`; empty: the weights before the first step, without new adapters",
+       &kReferenced},
+      {"train.objective.reference_cache", "",
+       "directory of a cache with the log-probabilities of the reference, for later runs with the same reference and "
+       "samples; empty: no cache ([docs/preferences.md](preferences.md#a-cache-of-the-reference))",
        &kReferenced},
       {"train.max_minutes", "0",
        "time limit in minutes: the run ends after the first step that exceeds it, and saves a checkpoint as after its "

@@ -236,7 +236,9 @@ struct ObjectiveConfig {
   std::optional<TeacherParallelConfig> teacher_parallel;  // distill: layout of the teacher; empty: that of the student
   double temperature = 1;                                 // distill: of both distributions
   double alpha = 0;                                       // distill: share of the cross entropy of the labels
-  std::string reference;  // dpo, ipo, kto: directory of the reference weights; empty: the initial weights
+  // dpo, ipo, kto: directory of the reference weights, or of an adapter on the base; empty: the initial weights
+  std::string reference;
+  std::string reference_cache;  // directory of the reference's log-probabilities; empty: they are not stored
   bool is_on() const { return !name.empty(); }
   bool has_reference() const { return name == "dpo" || name == "ipo" || name == "kto"; }
   // Weight of the mean cross entropy of the step's chosen texts.

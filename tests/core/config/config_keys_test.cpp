@@ -174,6 +174,8 @@ const KeyCase kKeyCases[] = {
      "the key has no effect with objective dpo", "train: {objective: {name: simpo, cpo_alpha: 1}}"},
     {"train.objective.reference", "train: {objective: {name: simpo, reference: x}}",
      "the key has no effect with objective simpo", "train: {objective: {name: ipo, reference: x}}"},
+    {"train.objective.reference_cache", "train: {objective: {name: orpo, reference_cache: x}}",
+     "the key has no effect with objective orpo", "train: {objective: {name: kto, reference_cache: x}}"},
     {"train.log_files", "train: {log_files: [events]}", "the key has no effect without output",
      "output: x\ntrain: {log_files: [events]}"},
     {"train.device_graphs", "comm: {backend: mpi}\ntrain: {device_graphs: true}",
