@@ -98,8 +98,8 @@ def main():
         for number in range(args.rounds):
             names = list(programs) if number % 2 == 0 else list(programs)[::-1]
             rounds.append({name: programs[name](args, scratch) for name in names})
-        estimate = subprocess.run([GANTRY, "plan", "estimate", config_of(args, scratch), "--cluster", "a100_80g", "--json"], check=True,
-                                  stdout=subprocess.PIPE, text=True)
+        estimate = subprocess.run([GANTRY, "plan", "estimate", config_of(args, scratch), "--cluster", "a100_80g", "--ranks", "1", "--json"],
+                                  check=True, stdout=subprocess.PIPE, text=True)
         peak = gantry_step(args, scratch)[1]
     ratios = sorted(each["peft"] / each["gantry"] for each in rounds)
     middle = ratios[len(ratios) // 4: len(ratios) - len(ratios) // 4]
