@@ -22,9 +22,10 @@ std::string memory_text(const Estimate& estimate, double device_bytes) {
   std::string text = fmt::format("memory of each pipeline rank, of {}:\n", bytes_text(device_bytes));
   for (std::size_t rank = 0; rank < estimate.memory.size(); ++rank) {
     const planner::Memory& memory = estimate.memory[rank];
-    text += fmt::format("  {}: {} (parameters {}, gradients {}, optimizer {}, activations {}, working {})\n", rank,
+    text += fmt::format("  {}: {} (parameters {}, gradients {}, optimizer {}, activations {}, working {}{})\n", rank,
                         bytes_text(memory.sum()), bytes_text(memory.parameters), bytes_text(memory.gradients),
-                        bytes_text(memory.optimizer), bytes_text(memory.activations), bytes_text(memory.working));
+                        bytes_text(memory.optimizer), bytes_text(memory.activations), bytes_text(memory.working),
+                        memory.teacher > 0 ? ", teacher " + bytes_text(memory.teacher) : "");
   }
   return text;
 }

@@ -100,8 +100,7 @@ PassTotals pass_totals(const CostTable& table, const std::vector<Recompute>& rec
   const ModelParameters& parameters = table.parameters;
   for (const HeldParameters* end : {&parameters.patches, &parameters.features, &parameters.first, &parameters.last})
     totals.in_ends += *end;
-  totals.in_ends.dense -= table.parameters.tied;
-  totals.in_ends.trained_dense -= table.parameters.trained_tied;
+  totals.in_ends.remove_tied(table.parameters);
   return totals;
 }
 

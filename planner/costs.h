@@ -97,6 +97,12 @@ struct VocabularyPart {
   Seconds seconds() const;
 };
 
+// The memory of a teacher on the fullest rank of a pipeline rank of the student.
+struct TeacherMemory {
+  double held = 0;     // weights, and the logits of a step in the layout of the student
+  double passing = 0;  // peak of the bytes that its passes and the exchange of logits allocate in addition
+};
+
 struct LayoutCosts {
   std::vector<std::vector<int>> stages_of_rank;
   std::vector<StageTimes> stages;
@@ -104,10 +110,16 @@ struct LayoutCosts {
   double hop = 0;                            // seconds of a message between stages
   bool has_two_tables = false;               // two stages have the table of tokens, and add up its gradients
   std::optional<VocabularyPart> vocabulary;  // absent: the first and the last stage compute embedding and head
+  double seconds_ahead = 0;                  // forward passes before the step: of a teacher, or of kto
+  std::vector<TeacherMemory> teacher;        // by pipeline rank; empty: no teacher
 };
 LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, const Cluster& cluster,
                               const CostTable& table, const std::vector<std::vector<int>>& stages_of_rank,
                               const std::vector<int>& layers);
+
+// The parameters of all stages, without costs. `layers`: of each stage.
+LayoutCosts held_by_stages(const Workload& workload, const Layout& layout,
+                           const std::vector<std::vector<int>>& stages_of_rank, const std::vector<int>& layers);
 
 // The number of layers of each stage. Throws ConfigError if they cannot be distributed, or a list has another number
 // of layers than the model.
@@ -120,6 +132,19 @@ int embedding_stage(const models::DecoderSpec& model, const std::vector<int>& la
 
 // Why the layout cannot share the vocabulary; empty if it can, or if it does not.
 std::optional<std::string> vocabulary_objection(const Workload& workload, const Layout& layout);
+
+// ---- A teacher: teacher_costs.cpp
+
+// `stages_of_rank`: of the student. Empty without a teacher.
+std::vector<TeacherMemory> teacher_memory(const Workload& workload, const Layout& layout,
+                                          const std::vector<std::vector<int>>& stages_of_rank);
+// The time of its forward passes in a step, and of the exchange of its logits.
+double teacher_seconds(const Workload& workload, const Layout& layout, const Cluster& cluster,
+                       const std::vector<std::vector<int>>& stages_of_rank);
+// The time of the forward passes of all microbatches of a step without backwards.
+double forward_seconds(const LayoutCosts& costs);
+// Why the teacher cannot have its layout; empty if it can, or without a teacher.
+std::optional<std::string> teacher_objection(const Workload& workload, const Layout& layout, const Cluster& cluster);
 
 // ---- A rank and a step: rank_costs.cpp
 

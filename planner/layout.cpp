@@ -81,7 +81,7 @@ std::optional<std::string> sizes_objection(const Workload& workload, const Layou
   if (const auto refused = vocabulary_objection(workload, layout)) return *refused;
   if (layout.expert > 1 && layout.expert > experts->experts->count)
     return fmt::format("expert {} is above the {} experts of a layer", layout.expert, experts->experts->count);
-  return std::nullopt;
+  return teacher_objection(workload, layout, cluster);
 }
 
 std::optional<std::string> vocabulary_objection(const Workload& workload, const Layout& layout) {

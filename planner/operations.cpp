@@ -263,6 +263,17 @@ void compute_in_tiles(OperationBuilder& builder, double columns, double words) {
   builder.hold(2 * as_double(kLogitLimit) + (builder.bytes() + wide) * builder.tokens() * columns);
 }
 
+// The divergence from the teacher (plugins/divergence.cpp), in float32 or wider. The microbatch's part of the teacher's
+// logits is kept. The forward has scaled logits, logarithms and terms of both distributions at a time, and with a
+// mixture two sums of terms.
+void compare_with_teacher(OperationBuilder& builder, double logits, bool mixes) {
+  constexpr double kForward = 29, kBackward = 18, kTensors = 7, kTensorsOfMixture = 11;  // tensors like the logits
+  const double wide = std::max(4.0, builder.bytes());
+  builder.elementwise(kForward * wide * logits, kBackward * wide * logits, "loss");
+  builder.keep(builder.bytes() * logits);
+  builder.hold((mixes ? kTensorsOfMixture : kTensors) * wide * logits);
+}
+
 // Logits in the precision of the model and in float32: both are read and written twice in the forward of the loss and
 // once in the backward.
 void add_logits(OperationBuilder& builder, const Workload& workload, const Layout& layout) {
@@ -275,6 +286,7 @@ void add_logits(OperationBuilder& builder, const Workload& workload, const Layou
   builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits, "loss");
   if (has_tiled_logits(workload, layout)) return compute_in_tiles(builder, columns, words);
   builder.keep(4 * logits);
+  if (workload.teacher) compare_with_teacher(builder, logits, workload.teacher->mixes);
   // The gradient of the logits, which is computed in pieces of some MiB, and the gradient of the head's input.
   const double values = builder.tokens_between() * hidden, wide = builder.bytes() == 2 ? 4 * values : 0;
   builder.hold(builder.bytes() * (logits + values) + wide + std::min(kLossBytes, 4 * logits) +

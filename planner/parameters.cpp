@@ -113,6 +113,7 @@ HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSp
       held.add_experts(held_stack_factors(path, layer, alone.hidden, rank, share.fraction, expert > 1), true);
     } else {
       held.add_dense(elements * share.fraction * trained.stored_share(name_prefix + path), is_trained);
+      if (is_trained && share.dim == 1) held.trained_by_input += elements * share.fraction;
       if (rank > 0)
         held.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), rank, share.fraction,
                                     /*by_input=*/share.dim == 1),
@@ -157,7 +158,20 @@ HeldParameters& HeldParameters::operator+=(const HeldParameters& more) {
   experts += more.experts;
   trained_dense += more.trained_dense;
   trained_experts += more.trained_experts;
+  trained_ends += more.trained_ends;
+  trained_by_input += more.trained_by_input;
   return *this;
+}
+
+void HeldParameters::remove_tied(const ModelParameters& model) {
+  dense -= model.tied;
+  trained_dense -= model.trained_tied;
+  trained_ends -= model.trained_tied;
+}
+
+void HeldParameters::add_end(double elements, bool is_trained) {
+  add_dense(elements, is_trained);
+  if (is_trained) trained_ends += elements;
 }
 
 void HeldParameters::add_dense(double elements, bool is_trained) {
@@ -188,15 +202,15 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert,
     const double elements = static_cast<double>(elements_of(parameter.shape)) * share;
     const bool is_last = last.contains(module) || module.starts_with(spec.names.streams_out + ".");
     HeldParameters& end = is_last ? held.last : held.first;
-    end.add_dense(elements, trained.trains(parameter.name));
+    end.add_end(elements, trained.trains(parameter.name));
     if (const auto adapter = trained.adapters.find(parameter.name); adapter != trained.adapters.end())
-      end.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), adapter->second, share,
-                                 /*by_input=*/false) +
-                        (trained.dora ? held_magnitudes(parameter.shape.at(0), share, /*by_input=*/false) : 0),
-                    true);
+      end.add_end(held_factors(parameter.shape.at(1), parameter.shape.at(0), adapter->second, share,
+                               /*by_input=*/false) +
+                      (trained.dora ? held_magnitudes(parameter.shape.at(0), share, /*by_input=*/false) : 0),
+                  true);
     if (module != spec.names.tokens) continue;
     const auto rows = static_cast<double>(trained.tokens * parameter.shape.at(1));
-    end.add_dense(rows, true);
+    end.add_end(rows, true);
     if (!spec.tied) continue;
     held.tied = elements + rows;
     held.trained_tied = (trained.trains(parameter.name) ? elements : 0) + rows;
@@ -204,6 +218,7 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert,
   if (spec.vision) add_image_encoder(held, spec, tensor, trained);
   held.last.dense += held.tied;
   held.last.trained_dense += held.trained_tied;
+  held.last.trained_ends += held.trained_tied;
   return held;
 }
 

@@ -13,9 +13,14 @@ struct HeldParameters {
   double dense = 0;
   double experts = 0;                             // parameters of experts, which have other replicas
   double trained_dense = 0, trained_experts = 0;  // the elements with gradients and optimizer states
+  double trained_ends = 0;                        // those of trained_dense outside of the repeated layers
+  double trained_by_input = 0;                    // those of matrices whose rows are sharded over tensor ranks
 
   void add_dense(double elements, bool is_trained);
+  void add_end(double elements, bool is_trained);  // elements of the embedding, the head or another end
   void add_experts(double elements, bool is_trained);
+  // Subtracts the tied elements, which a rank with both ends holds once.
+  void remove_tied(const struct ModelParameters& model);
   HeldParameters& operator+=(const HeldParameters& more);
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "gantry/core/base/number_text.h"
 #include "gantry/core/error.h"
 
 namespace gantry::planner {
@@ -120,8 +121,9 @@ std::string estimate_line(const Config& config, const std::string& cluster) {
     layout = with_data(request, std::max(1, full.ranks() / layout.ranks()));
   }
   const Cluster part = with_ranks(full, layout.ranks(), is_builtin_cluster(cluster));
-  return fmt::format("estimate for {} ranks of {}: {}, {:.4g} s a step\n", part.ranks(), part.name, describe(layout),
-                     estimate(request.workload, layout, part).step_seconds);
+  const Estimate step = estimate(request.workload, layout, part);
+  return fmt::format("estimate for {} ranks of {}: {}, {:.4g} s a step, {} on the fullest rank\n", part.ranks(),
+                     part.name, describe(layout), step.step_seconds, bytes_text(step.most_memory()));
 }
 
 // Each layout is the fastest that takes less memory than the previous one.

@@ -23,8 +23,9 @@ PlannedConfig planned_config(const std::string& path, const std::vector<std::str
 // Throws UsageError, because `command` got keys that are auto, but no cluster.
 [[noreturn]] void refuse_without_cluster(const std::string& command, const std::set<std::string>& keys);
 
-// Returns "estimate for 2 ranks of here: tensor 2, ..., 0.31 s a step\n" for a configuration with no open key except
-// parallel.data. Throws ConfigError like plan_request(), with_ranks() and estimate().
+// Returns "estimate for 2 ranks of here: tensor 2, ..., 0.31 s a step, 1.2 GiB on the fullest rank\n" for a
+// configuration with no open key except parallel.data. Throws ConfigError like plan_request(), with_ranks() and
+// estimate().
 std::string estimate_line(const Config& config, const std::string& cluster);
 
 // Layouts for which no other layout is better in both time and memory, the fastest first; at most `most` of them.

@@ -144,8 +144,23 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
   const Device& device = cluster.device;
   const double share = device.optimizer_efficiency > 0 ? device.optimizer_efficiency : device.memory_efficiency;
   once.optimizer = moved / (device.memory_bytes_per_second * share);
-  once.other = cluster.step_seconds;
+  once.other = cluster.step_seconds + costs.seconds_ahead;
   return once;
+}
+
+// Bytes of the rows or matrices of sharded parameters that a rank steps in the precision of the model. In 16 bits they
+// are master weights.
+double bytes_of_units(const Workload& workload, const Layout& layout, const HeldParameters& held) {
+  const ZeroLevel& zero = zero_level(layout.zero);
+  const double value = value_bytes(workload.precision);
+  const bool is_matrix = workload.program.unit == SteppedUnit::kMatrix;
+  if (workload.program.unit == SteppedUnit::kElement || value < workload.program.gradient_bytes) return 0;
+  const double replicas = zero.parameters ? shard_group(layout).size : zero.states ? batch_group(layout).size : 1;
+  const bool shards_units = replicas > 1 && (is_matrix || !zero.parameters);
+  if (!shards_units && !is_matrix) return value * held.trained_by_input / replicas;
+  if (!shards_units && layout.tensor == 1) return 0;
+  const double elements = held.trained_dense - (workload.program.bytes_of_ends > 0 ? held.trained_ends : 0);
+  return value * elements / replicas;
 }
 
 Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutCosts& costs, int rank,
@@ -164,7 +179,8 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
   Memory memory;
   memory.parameters = bytes(value_bytes(workload.precision), held.dense, held.experts, zero.parameters);
   memory.gradients = of_trained(program.gradient_bytes, zero.gradients);
-  memory.optimizer = of_trained(program.optimizer_bytes, zero.states);
+  memory.optimizer = of_trained(program.optimizer_bytes, zero.states) + bytes_of_units(workload, layout, held) +
+                     bytes(program.bytes_of_ends, held.trained_ends, 0, zero.states);
   memory.activations = activations;
   for (const int stage : costs.stages_of_rank[rank])
     memory.working = std::max(memory.working, costs.stages[stage].working);
@@ -183,6 +199,10 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
     memory.activations = std::max(0.0, memory.activations - allocated);
   } else if (zero.gradients && replicas > 1) {
     memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.trained_dense + held.trained_experts));
+  }
+  if (!costs.teacher.empty()) {
+    memory.teacher = costs.teacher[rank].held;
+    memory.working = std::max(memory.working, costs.teacher[rank].passing - memory.activations);
   }
   return memory;
 }

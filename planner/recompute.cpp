@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "gantry/core/config/byte_size.h"
 #include "gantry/core/error.h"
@@ -59,21 +60,11 @@ RecomputeCosts::RecomputeCosts(const Workload& workload, const Layout& layout, c
     patches_ = patch_operations(workload, layout);
     features_ = feature_operations(workload, layout);
   }
-  const ModelParameters parameters = held_parameters(workload.model, layout.tensor, layout.expert);
-  held_.stages_of_rank = schedule.stages_of_rank;
+  held_ = held_by_stages(workload, layout, schedule.stages_of_rank, layers_);
   held_.microbatches = schedule.microbatches;
+  held_.teacher = teacher_memory(workload, layout, schedule.stages_of_rank);
   int next = 0;
-  for (const int count : layers_) {
-    first_layer_.push_back(next);
-    StageTimes& stage = held_.stages.emplace_back();
-    for (int i = 0; i < count; ++i) stage.parameters += parameters.layers[next++];
-  }
-  held_.stages.front().parameters += parameters.patches;
-  held_.stages[embedding_stage_].parameters += parameters.features;
-  held_.stages[embedding_stage_].parameters += parameters.first;
-  held_.stages.back().parameters += parameters.last;
-  if (embedding_stage_ + 1 == stages())
-    held_.stages.back().parameters.dense -= parameters.tied;  // counted twice, held once
+  for (const int count : layers_) first_layer_.push_back(std::exchange(next, next + count));
 }
 
 schedule::StageCosts RecomputeCosts::stage_costs(int stage, Recompute how, int count) const {
@@ -266,9 +257,10 @@ class RecomputeSearch {
       {"schedule.memory_limit",
        fmt::format(
            "{} is too small: rank {} of the pipeline needs {:.3f} {} with any recomputation: parameters {:.3f} + "
-           "gradients {:.3f} + optimizer {:.3f} + activations {:.3f} + working {:.3f}",
+           "gradients {:.3f} + optimizer {:.3f} + activations {:.3f} + working {:.3f}{}",
            byte_size_text(limit), rank, needed.sum() / unit, name, needed.parameters / unit, needed.gradients / unit,
-           needed.optimizer / unit, needed.activations / unit, needed.working / unit),
+           needed.optimizer / unit, needed.activations / unit, needed.working / unit,
+           needed.teacher > 0 ? fmt::format(" + teacher {:.3f}", needed.teacher / unit) : ""),
        fmt::format("at least {:.3f} {}", std::ceil(1000 * needed.sum() / unit) / 1000, name),
        "raise the limit, lower schedule.microbatch_size, or raise parallel.tensor, pipeline or zero"});
 }

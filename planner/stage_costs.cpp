@@ -44,6 +44,7 @@ HeldParameters without_table(HeldParameters held, const Workload& workload, cons
   const double table = static_cast<double>(workload.model.vocabulary) / layout.tensor * columns_of(workload);
   held.dense = std::max(0.0, held.dense - table);
   held.trained_dense = std::max(0.0, held.trained_dense - table);
+  held.trained_ends = std::max(0.0, held.trained_ends - table);
   return held;
 }
 
@@ -74,8 +75,7 @@ void add_ends(std::vector<StageTimes>& stages, const CostTable& table, int embed
   add_end(stages.back(), table.head, parameters.last);
   if (parameters.tied > 0) first.tied_end += parameters.first.dense, stages.back().tied_end += parameters.last.dense;
   if (&first != &stages.back()) return;
-  stages.back().parameters.dense -= table.parameters.tied;  // counted twice, held once
-  stages.back().parameters.trained_dense -= table.parameters.trained_tied;
+  stages.back().parameters.remove_tied(table.parameters);
   stages.back().tied_end -= table.parameters.tied;
 }
 
@@ -93,8 +93,8 @@ void add_table_of_mtp(std::vector<StageTimes>& stages, const Workload& workload,
   const int stage = stage_of_layer(models::tower_layers(model) + models::main_layers(model), layers);
   const bool has_tied_head = model.tied && stage + 1 == static_cast<int>(stages.size());
   if (stage == embedding_stage(model, layers) || has_tied_head) return;
-  stages[stage].parameters.add_dense(words_of(workload, layout.tensor) * columns_of(workload),
-                                     workload.trained.trains(workload.model.names.tokens + ".weight"));
+  stages[stage].parameters.add_end(words_of(workload, layout.tensor) * columns_of(workload),
+                                   workload.trained.trains(workload.model.names.tokens + ".weight"));
 }
 
 // All ranks of the pipeline reduce the result of the look-up, and the gradient of the head's input. Both times count
@@ -129,7 +129,7 @@ VocabularyPart shared_vocabulary(const Workload& workload, const Layout& layout,
   part.kept = value * features + (is_tiled ? 0 : value * tokens * words);
   if (layout.vocabulary_algorithm == 2) part.kept += wide * features;
   part.working = is_tiled ? tiles + wide * features : value * (tokens * words + features);
-  part.parameters.add_dense((workload.model.tied ? 1 : 2) * words * columns_of(workload), /*is_trained=*/true);
+  part.parameters.add_end((workload.model.tied ? 1 : 2) * words * columns_of(workload), /*is_trained=*/true);
   return part;
 }
 
@@ -144,6 +144,25 @@ double numbers_sent(const Workload& workload, const Layout& layout, int next) {
 }
 
 }  // namespace
+
+LayoutCosts held_by_stages(const Workload& workload, const Layout& layout,
+                           const std::vector<std::vector<int>>& stages_of_rank, const std::vector<int>& layers) {
+  const ModelParameters parameters = held_parameters(workload.model, layout.tensor, layout.expert, workload.trained);
+  LayoutCosts held;
+  held.stages_of_rank = stages_of_rank;
+  auto next = parameters.layers.begin();
+  for (const int count : layers) {
+    StageTimes& stage = held.stages.emplace_back();
+    for (int i = 0; i < count; ++i) stage.parameters += *next++;
+  }
+  StageTimes& first = held.stages.at(embedding_stage(workload.model, layers));
+  held.stages.front().parameters += parameters.patches;
+  first.parameters += parameters.features;
+  first.parameters += parameters.first;
+  held.stages.back().parameters += parameters.last;
+  if (&first == &held.stages.back()) first.parameters.remove_tied(parameters);
+  return held;
+}
 
 int embedding_stage(const models::DecoderSpec& model, const std::vector<int>& layers) {
   return model.vision ? stage_of_layer(models::tower_layers(model), layers) : 0;
@@ -192,6 +211,7 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
                            (workload.model.mtp_loss > 0 && layers.size() > 1);
   }
   add_table_of_mtp(costs.stages, workload, layout, layers);
+  costs.teacher = teacher_memory(workload, layout, stages_of_rank);
   double sent = 0;
   int begin = 0;
   for (std::size_t stage = 0; stage + 1 < layers.size(); ++stage) {  // the largest message
@@ -199,6 +219,8 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
     sent = std::max(sent, numbers_sent(workload, layout, begin));
   }
   costs.hop = message(pipeline_group(layout), value_bytes(workload.precision) * sent, cluster);
+  if (workload.teacher) costs.seconds_ahead = teacher_seconds(workload, layout, cluster, stages_of_rank);
+  if (workload.runs_ahead) costs.seconds_ahead = forward_seconds(costs);
   if (!workload.program.blocking_messages) return costs;
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {  // sender and receiver wait equally long
     if (stage + 1 < costs.stages.size()) costs.stages[stage].forward.pipeline += costs.hop;

@@ -179,7 +179,8 @@ bool keeps_logits(const Config& config, const TrainedPart& trained, const Decode
 }  // namespace
 
 // Values of 16 bits have master weights. AdamW keeps two moments; those of adamw8bit have one byte for each element and
-// a scale for each block. The averages of Adafactor's rows and columns are not counted.
+// a scale for each block. The averages of Adafactor's rows and columns are not counted. Muon keeps one moment of the
+// matrices of layers, and AdamW's two of the other parameters.
 Program gantry_program(const std::string& precision, const OptimizerConfig& optimizer) {
   const double value = value_bytes(precision), wide = value == 8 ? 8 : 4;
   const std::string& name = optimizer.name;
@@ -189,7 +190,14 @@ Program gantry_program(const std::string& precision, const OptimizerConfig& opti
                        : name == "adamw_bf16" ? 2 * 2
                        : keeps_nothing        ? 0
                                               : wide;
-  return {.mask_bytes = value, .gradient_bytes = wide, .optimizer_bytes = state + (value == 2 ? wide : 0)};
+  const bool steps_matrices = name == "adafactor" || name == "muon";
+  return {.mask_bytes = value,
+          .gradient_bytes = wide,
+          .optimizer_bytes = state + (value == 2 ? wide : 0),
+          .bytes_of_ends = name == "muon" ? wide : 0,
+          .unit = steps_matrices        ? SteppedUnit::kMatrix
+                  : name == "adamw8bit" ? SteppedUnit::kRow
+                                        : SteppedUnit::kElement};
 }
 
 models::DecoderSpec stated_model(const Config& config) {
@@ -200,6 +208,23 @@ models::DecoderSpec stated_model(const Config& config) {
       config.model.policy.empty() && type.is_string() ? type.get<std::string>() : config.model.policy;
   return models::decoder_spec(family, keys);
 }
+
+namespace {
+
+std::shared_ptr<const TeacherPart> stated_teacher(const Config& config) {
+  const ObjectiveConfig& objective = config.train.objective;
+  if (objective.teacher.empty()) return nullptr;
+  Config teacher = config;
+  teacher.model = {};
+  teacher.model.path = objective.teacher;
+  if (stated_model(config).vision) teacher.model.config_json = R"({"image_encoder": true})";
+  TeacherPart part{.model = stated_model(teacher), .own = {}, .mixes = objective.loss_type == "jsd"};
+  if (const auto& own = objective.teacher_parallel)
+    part.own = {.tensor = own->tensor, .pipeline = own->pipeline, .microbatches = config.schedule.microbatches};
+  return std::make_shared<const TeacherPart>(std::move(part));
+}
+
+}  // namespace
 
 Workload stated_workload(const Config& config) {
   models::DecoderSpec model = stated_model(config);
@@ -216,7 +241,9 @@ Workload stated_workload(const Config& config) {
           .precision = config.precision,
           .program = program,
           .trained = std::move(trained),
-          .keeps_logits = stores};
+          .keeps_logits = stores,
+          .runs_ahead = config.train.objective.name == "kto",
+          .teacher = stated_teacher(config)};
 }
 
 Layout stated_layout(const Config& config) {

@@ -109,6 +109,31 @@ TEST(TrainedPart, CountsCodesOfExperts) {
   EXPECT_FALSE(request("deepseek_v3", "nf4").contains("layers.1.mlp.experts.gate_up_proj"));
 }
 
+// In the student's layout, the two tensor ranks have half of the teacher each. In its own, each has all of it.
+TEST(PlannedTeacher, HasItsLayout) {
+  const auto estimated = [](const std::string& objective) {
+    const PlanRequest request = plan_request(
+        Config::parse("model: {policy: llama, config: {hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, "
+                      "num_attention_heads: 4, vocab_size: 211}}\nparallel: {tensor: 2, data: 1}\n"
+                      "data: {format: text, path: x, sequence_length: 16, batch_size: 4}\n" +
+                      objective));
+    const Cluster two = with_ranks(load_cluster("a100_80g"), 2, /*grows=*/true);
+    return estimate(request.workload, request.stated, two);
+  };
+  const std::string teacher =
+      "train: {objective: {name: distill, teacher: \"" GANTRY_SOURCE_DIR "/tests/golden/llama\"";
+  const Estimate without = estimated(""), shared = estimated(teacher + "}}\n"),
+                 own = estimated(teacher + ", teacher_parallel: {tensor: 1}}}\n");
+  EXPECT_EQ(without.memory[0].teacher, 0);
+  const double logits = 4. * 4 * 16 * 106;  // half of the vocabulary in float32
+  const double weights = shared.memory[0].teacher - logits;
+  EXPECT_NEAR((own.memory[0].teacher - logits) / weights, 2, 0.01);
+  EXPECT_GT(shared.seconds.optimizer, without.seconds.optimizer);
+  EXPECT_EQ(shared.seconds.tensor, without.seconds.tensor);
+  EXPECT_THAT([&] { estimated(teacher + ", teacher_parallel: {tensor: 4}}}\n"); },
+              ::testing::ThrowsMessage<ConfigError>(HasSubstr("of the teacher")));
+}
+
 TEST(TrainedPart, RefusesAnAdapterInOneLine) {
   const auto refusal = [](const std::string& lora) -> std::string {
     try {

@@ -47,6 +47,7 @@ std::vector<Part> memory_parts(const planner::Estimate& estimate) {
                                     {"activations", fullest.activations},
                                     {"working", fullest.working}})
     parts.push_back({name, bytes_text(bytes), bytes});
+  if (fullest.teacher > 0) parts.push_back({"teacher", bytes_text(fullest.teacher), fullest.teacher});
   return parts;
 }
 

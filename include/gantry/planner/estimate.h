@@ -17,13 +17,13 @@ namespace gantry::planner {
 
 // The parts of the step time, for the rank that works longest. Their sum is the step time.
 struct Seconds {
-  double compute = 0;   // operations on the device, including recomputation
-  double tensor = 0;    // collectives within layers
-  double context = 0;   // exchange of keys and values
-  double expert = 0;    // exchange of tokens
-  double pipeline = 0;  // the bubble, and waits for messages
-  double data = 0;      // data-parallel reductions and gathers that are not overlapped
-  double optimizer = 0;
+  double compute = 0;    // operations on the device, including recomputation
+  double tensor = 0;     // collectives within layers
+  double context = 0;    // exchange of keys and values
+  double expert = 0;     // exchange of tokens
+  double pipeline = 0;   // the bubble, and waits for messages
+  double data = 0;       // data-parallel reductions and gathers that are not overlapped
+  double optimizer = 0;  // also forward passes before the step: of a teacher, or of kto
 
   double sum() const { return compute + tensor + context + expert + pipeline + data + optimizer; }
   Seconds& operator+=(const Seconds& more);
@@ -35,8 +35,9 @@ struct Memory {
   double parameters = 0, gradients = 0, optimizer = 0;
   double activations = 0;  // peak
   double working = 0;      // temporary memory: logits, buckets, a recomputed layer
+  double teacher = 0;      // weights of a teacher, and its logits of a step
 
-  double sum() const { return parameters + gradients + optimizer + activations + working; }
+  double sum() const { return parameters + gradients + optimizer + activations + working + teacher; }
 };
 
 // The estimate of a step.

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +17,10 @@ struct OptimizerConfig;
 
 namespace gantry::planner {
 
+// The part of a parameter that an optimizer steps as a whole. A rank that steps a row or matrix of a sharded parameter
+// has a copy of it.
+enum class SteppedUnit { kElement, kRow, kMatrix };
+
 // Properties of a training program that differ between programs: computation, memory and communication.
 struct Program {
   bool fused_attention = true;  // attention scores are not stored; false: several operations store them
@@ -23,12 +29,14 @@ struct Program {
   // and after the rotary embedding, split and merged heads, a gate and its activation. Backwards then allocate
   // gradients of activations in addition.
   bool keeps_results = true;
-  double mask_bytes = 2;           // bytes per element of a dropout mask, kept until the backward
-  double gradient_bytes = 4;       // bytes per element of a gradient, as stored and reduced over data-parallel ranks
-  double optimizer_bytes = 12;     // bytes per parameter: master weights and moments
-  bool overlaps_gradients = true;  // gradient reduction overlaps with the last backward
-  bool blocking_messages = false;  // a rank waits for its messages between stages
-  bool scatters_messages = false;  // tensor-parallel ranks send a part each and gather the received parts
+  double mask_bytes = 2;        // bytes per element of a dropout mask, kept until the backward
+  double gradient_bytes = 4;    // bytes per element of a gradient, as stored and reduced over data-parallel ranks
+  double optimizer_bytes = 12;  // bytes per parameter: master weights and moments
+  double bytes_of_ends = 0;     // additional optimizer bytes per parameter outside of the repeated layers
+  SteppedUnit unit = SteppedUnit::kElement;  // the optimizer needs such units in full
+  bool overlaps_gradients = true;            // gradient reduction overlaps with the last backward
+  bool blocking_messages = false;            // a rank waits for its messages between stages
+  bool scatters_messages = false;            // tensor-parallel ranks send a part each and gather the received parts
 };
 // The properties of Gantry for a precision and an optimizer of the configuration.
 Program gantry_program(const std::string& precision, const OptimizerConfig& optimizer);
@@ -50,6 +58,18 @@ struct TrainedPart {
   bool is_all() const { return frozen.empty() && adapters.empty(); }
 };
 
+// The teacher of a distillation.
+struct TeacherPart {
+  // train.objective.teacher_parallel.
+  struct OwnLayout {
+    int tensor = 1, pipeline = 1;
+    std::optional<int> microbatches;  // schedule.microbatches
+  };
+  models::DecoderSpec model;
+  std::optional<OwnLayout> own;  // empty: the layout of the student
+  bool mixes = false;            // the loss compares both distributions with their mixture (jsd)
+};
+
 // A training step: the model, the sizes of the batch, and the program.
 struct Workload {
   models::DecoderSpec model;
@@ -58,7 +78,9 @@ struct Workload {
   std::string precision = "bfloat16";
   Program program;
   TrainedPart trained = {};
-  bool keeps_logits = false;  // a microbatch's logits are stored whatever their size
+  bool keeps_logits = false;                             // a microbatch's logits are stored whatever their size
+  bool runs_ahead = false;                               // one more forward pass of the batch before each step (kto)
+  std::shared_ptr<const TeacherPart> teacher = nullptr;  // null: no distillation
 };
 
 // kSelective: the attention core. kParts: attention and MLP separately. kFull: full layers.
