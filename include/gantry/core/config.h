@@ -234,9 +234,11 @@ struct ObjectiveConfig {
   double center_rewards_coefficient = 0;                  // reward: coefficient of the square of the sum of two scores
   std::string teacher;                                    // distill: directory of the teacher
   std::optional<TeacherParallelConfig> teacher_parallel;  // distill: layout of the teacher; empty: that of the student
-  double temperature = 1;                                 // distill: of both distributions
-  double alpha = 0;                                       // distill: share of the cross entropy of the labels
-  std::string reference;  // dpo, ipo, kto: directory of the reference weights; empty: the initial weights
+  int top_k = 0;  // distill: tokens of the teacher's distribution that teacher_cache stores; 0: the full distribution
+  std::string teacher_cache;  // distill: directory of the stored log-probabilities
+  double temperature = 1;     // distill: of both distributions
+  double alpha = 0;           // distill: share of the cross entropy of the labels
+  std::string reference;      // dpo, ipo, kto: directory of the reference weights; empty: the initial weights
   bool is_on() const { return !name.empty(); }
   bool has_reference() const { return name == "dpo" || name == "ipo" || name == "kto"; }
   // Weight of the mean cross entropy of the step's chosen texts.
