@@ -115,39 +115,67 @@ TEST(TopKLoss, RefusesNumbersOfOtherTokens) {
               HasSubstr("batch entry 'teacher_tops': the tensor is int32 [1, 3, 4], and the logits are"));
 }
 
-// With the full vocabulary the loss is that of the golden case of the full distribution.
-TEST(TopKLoss, OfTheFullVocabularyEqualsTheReferenceInEveryLayout) {
-  const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/distillation/forward";
-  ObjectiveCase one{.folder = folder,
+TEST(TopKLoss, OfNoSamplesIsZero) {
+  torch::Tensor logits = torch::zeros({0, 2, 9}).set_requires_grad(true);
+  const Loss loss = top_k_loss(/*alpha=*/0.5, /*temperature=*/2)(
+      {{"logits", logits}},
+      {{"labels", torch::zeros({0, 2}, torch::kInt64)}, {kTeacherTops, torch::zeros({0, 2, 6}, torch::kInt32)}}, {});
+  loss.sum.backward();
+  EXPECT_EQ(loss.sum.item<float>(), 0);
+  EXPECT_EQ(loss.count.item<std::int64_t>(), 0);
+  EXPECT_EQ(logits.grad().sizes(), logits.sizes());
+}
+
+const char* const kTopKCase = GANTRY_SOURCE_DIR "/tests/golden/distillation/forward";
+
+// Adds the teacher's numbers to the batch, as a run does.
+void add_numbers(std::int64_t k, const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& student) {
+  Config config;
+  config.model.path = std::string(kTopKCase) + "/teacher";
+  config.precision = "float64";
+  config = resolve_model(config);
+  auto teacher = booster.boost(build_model(config), nullptr, keep_logits(parts.teacher));
+  load_weights(config, teacher, booster.mesh());
+  mine.tensors.set(kTeacherRows, torch::arange(mine.samples));
+  parts.teacher->samples = mine.samples;
+  booster.execute_pipeline(mine, teacher, {.broadcast_loss = true, .forward_only = true});
+  const std::int64_t tokens = mine.tensors.at("input_ids").size(1);
+  torch::Tensor numbers = torch::zeros({mine.samples, tokens, 2 * k}, torch::kInt64);
+  if (booster.plugin().stages().holds_last()) {
+    const SplitDim* split = split_logits(booster.plugin().split_outputs(student));
+    const torch::Tensor own = packed(top_tokens(parts.teacher->logits.flatten(0, 1), k, split));
+    const SequenceParts* shared = booster.plugin().sequence_parts(student);
+    numbers = own.view({mine.samples, -1, 2 * k});
+    if (shared) numbers = shared->join(numbers, tokens);  // the batch is not divided yet
+  }
+  mine.tensors.set(kTeacherTops, numbers.cpu());
+}
+
+ObjectiveCase top_k_case(std::int64_t k) {
+  ObjectiveCase one{.folder = kTopKCase,
                     .objective = {.name = "distill", .loss_type = "forward", .temperature = 2, .alpha = 0.4},
-                    .batch = read_safetensors(folder + "/inputs.safetensors"),
+                    .batch = read_safetensors(std::string(kTopKCase) + "/inputs.safetensors"),
                     .prepare = {}};
-  one.objective.top_k = 61;
+  one.objective.top_k = static_cast<int>(k);
   const torch::Tensor labels = one.batch.at("labels");  // those of the case are not shifted
   one.batch.set("labels", torch::cat({labels.slice(1, 1), torch::full({labels.size(0), 1}, -100, torch::kInt64)}, 1));
-  one.prepare = [folder](const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& student) {
-    Config config;
-    config.model.path = folder + "/teacher";
-    config.precision = "float64";
-    config = resolve_model(config);
-    auto teacher = booster.boost(build_model(config), nullptr, keep_logits(parts.teacher));
-    load_weights(config, teacher, booster.mesh());
-    mine.tensors.set(kTeacherRows, torch::arange(mine.samples));
-    parts.teacher->samples = mine.samples;
-    booster.execute_pipeline(mine, teacher, {.broadcast_loss = true, .forward_only = true});
-    // Here, and not in a run, the numbers have this rank's tokens before the batch is divided: gather them.
-    const std::int64_t tokens = mine.tensors.at("input_ids").size(1);
-    torch::Tensor numbers = torch::zeros({mine.samples, tokens, 2 * 61}, torch::kInt64);
-    if (booster.plugin().stages().holds_last()) {
-      const SplitDim* split = split_logits(booster.plugin().split_outputs(student));
-      torch::Tensor own = packed(top_tokens(parts.teacher->logits.flatten(0, 1), 61, split));
-      own = own.view({mine.samples, -1, 2 * 61});
-      const SequenceParts* shared = booster.plugin().sequence_parts(student);
-      numbers = shared ? shared->join(own, tokens) : own;
-    }
-    mine.tensors.set(kTeacherTops, numbers.cpu());
+  one.prepare = [k](const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& student) {
+    add_numbers(k, parts, mine, booster, student);
   };
-  expect_equal_in_layouts(one);
+  return one;
+}
+
+// With the full vocabulary the loss is that of the golden case of the full distribution.
+TEST(TopKLoss, OfTheFullVocabularyEqualsTheReferenceInEveryLayout) { expect_equal_in_layouts(top_k_case(61)); }
+
+TEST(TopKLoss, OfAFewTokensIsEqualInEveryLayout) {
+  const ObjectiveCase one = top_k_case(4);
+  const ObjectiveStep alone = run_objective(one);
+  EXPECT_GT(std::abs(alone.loss - run_objective(top_k_case(61)).loss), 1e-3);
+  expect_same_step(alone, run_objective(one, {{.tensor = 3}, 2}), "tp 3");
+  expect_same_step(alone, run_objective(one, {{.pipeline = 2, .data = 2}, 2}), "pp 2 dp 2");
+  expect_same_step(alone, run_objective(one, {{.data = 3}, 2}), "dp 3");
+  expect_same_step(alone, run_objective(one, {{.tensor = 2, .context = 2}, 2}), "tp 2 cp 2");
 }
 
 }  // namespace
