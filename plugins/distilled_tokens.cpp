@@ -7,7 +7,7 @@
 namespace gantry {
 namespace {
 
-TensorDict with_given_labels(const TensorDict& batch) { return batch; }
+TensorDict batch_as_given(const TensorDict& batch) { return batch; }
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Criterion distilled_tokens(double alpha, const TokenDivergences& divergences) {
     const torch::Tensor known = on_host(labels);
     return Loss(losses.sum(), (known.defined() ? known != -100 : counted).sum());
   };
-  Criterion criterion = Criterion::over_tokens(compare, with_given_labels, compare);
+  Criterion criterion = Criterion::over_tokens(compare, batch_as_given, compare);
   criterion.set_count([](const TensorDict& batch) {
     const torch::Tensor& labels = batch.at("labels");
     const torch::Tensor known = on_host(labels);

@@ -46,7 +46,7 @@ SampleSource counted(std::vector<std::int64_t> bases) {
           }};
 }
 
-std::vector<std::int64_t> numbers_of(const torch::Tensor& tensor) {
+std::vector<std::int64_t> int64_values(const torch::Tensor& tensor) {
   return {tensor.const_data_ptr<std::int64_t>(), tensor.const_data_ptr<std::int64_t>() + tensor.numel()};
 }
 
@@ -57,20 +57,20 @@ Batch whole(const SampleSource& source, std::int64_t samples, bool shuffle) {
 TEST(NumberedSamples, CountOverAllDataSets) {
   const SampleSource source = numbered_samples(counted({10, 20}), /*held_out=*/false, "key");
   const Batch ordered = whole(samples_in_order(source), 7, /*shuffle=*/false);
-  EXPECT_THAT(numbers_of(ordered.tensors.at(kSampleNumbers)), ElementsAre(0, 1, 2, 3, 4, 5, 6));
-  const auto first_tokens = numbers_of(ordered.tensors.at("input_ids").select(1, 0).contiguous());
+  EXPECT_THAT(int64_values(ordered.tensors.at(kSampleNumbers)), ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  const auto first_tokens = int64_values(ordered.tensors.at("input_ids").select(1, 0).contiguous());
   EXPECT_THAT(first_tokens, ElementsAre(10, 11, 12, 20, 21, 22, 23));
   // In any order, a number finds the tokens of its sample.
   const Batch blended = whole(source, 12, /*shuffle=*/true);
-  const auto numbers = numbers_of(blended.tensors.at(kSampleNumbers)),
-             tokens = numbers_of(blended.tensors.at("input_ids").select(1, 0).contiguous());
+  const auto numbers = int64_values(blended.tensors.at(kSampleNumbers)),
+             tokens = int64_values(blended.tensors.at("input_ids").select(1, 0).contiguous());
   for (std::size_t i = 0; i < numbers.size(); ++i)
     EXPECT_EQ(tokens[i], first_tokens.at(static_cast<std::size_t>(numbers[i])));
 }
 
 TEST(NumberedSamples, OfHeldOutDataAreNegative) {
   const SampleSource source = numbered_samples(counted({10}), /*held_out=*/true, "key");
-  EXPECT_THAT(numbers_of(whole(source, 3, false).tensors.at(kSampleNumbers)), ElementsAre(-1, -2, -3));
+  EXPECT_THAT(int64_values(whole(source, 3, false).tensors.at(kSampleNumbers)), ElementsAre(-1, -2, -3));
 }
 
 TEST(NumberedSamples, DigestIsThatOfTheNumbers) {

@@ -20,12 +20,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-torch::Tensor spread(std::int64_t rows, std::int64_t columns, double seed) {
+torch::Tensor wavy_logits(std::int64_t rows, std::int64_t columns, double seed) {
   const torch::Tensor index = torch::arange(rows * columns, torch::kFloat64).view({rows, columns});
   return 3 * (seed * index * index + index).sin();
 }
 
-double largest_difference(const torch::Tensor& one, const torch::Tensor& other) {
+double largest_gap(const torch::Tensor& one, const torch::Tensor& other) {
   return (one - other).abs().max().item<double>();
 }
 
@@ -34,13 +34,13 @@ TEST(TopTokens, AreInDescendingOrderAndTheLowerOfEqualOnes) {
       torch::tensor({{1.0, 5.0, 2.0, 5.0, 2.0, 2.0}, {0.0, 0.0, 0.0, 0.0, 0.0, 0.0}, {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}});
   const TopTokens top = top_tokens(logits, 3, nullptr);
   EXPECT_TRUE(top.tokens.equal(torch::tensor({{1, 3, 2}, {0, 1, 2}, {5, 4, 3}}))) << top.tokens;
-  EXPECT_LE(largest_difference(top.logs, logits.log_softmax(1).gather(1, top.tokens)), 1e-6);
+  EXPECT_LE(largest_gap(top.logs, logits.log_softmax(1).gather(1, top.tokens)), 1e-6);
   EXPECT_EQ(top_tokens(logits.to(torch::kBFloat16), 2, nullptr).logs.scalar_type(), torch::kFloat32);
   EXPECT_EQ(top_tokens(logits.to(torch::kFloat64), 2, nullptr).logs.scalar_type(), torch::kFloat64);
 }
 
 TEST(TopTokens, AreEqualOnRanksThatShareTheVocabulary) {
-  torch::Tensor logits = spread(5, 7, 0.7);
+  torch::Tensor logits = wavy_logits(5, 7, 0.7);
   logits[0].fill_(1);                                // equal on all ranks
   logits[1] = torch::tensor({0, 4, 4, 1, 4, 4, 4});  // equal ones on both sides of an edge
   for (const int ranks : {2, 3, 7})
@@ -52,14 +52,14 @@ TEST(TopTokens, AreEqualOnRanksThatShareTheVocabulary) {
         const TopTokens alone = top_tokens(logits, k, nullptr),
                         shared = top_tokens(logits.narrow(1, own.begin, own.size()), k, &split);
         EXPECT_TRUE(shared.tokens.equal(alone.tokens)) << shared.tokens;
-        EXPECT_LE(largest_difference(shared.logs, alone.logs), 1e-12);
+        EXPECT_LE(largest_gap(shared.logs, alone.logs), 1e-12);
       }
     });
 }
 
 TEST(TopTokens, AreTheSameAfterPacking) {
   for (const auto type : {torch::kFloat32, torch::kFloat64}) {
-    const TopTokens top = top_tokens(spread(4, 9, 0.3).to(type), 5, nullptr);
+    const TopTokens top = top_tokens(wavy_logits(4, 9, 0.3).to(type), 5, nullptr);
     const torch::Tensor numbers = packed(top);
     EXPECT_EQ(numbers.sizes(), (std::vector<std::int64_t>{4, 10}));
     EXPECT_EQ(numbers.scalar_type(), type == torch::kFloat64 ? torch::kInt64 : torch::kInt32);
@@ -71,13 +71,13 @@ TEST(TopTokens, AreTheSameAfterPacking) {
 
 TEST(TopKDivergence, EqualsItsClosedForm) {
   constexpr double kTemperature = 1.7;
-  const TopTokens teacher = top_tokens(spread(6, 9, 0.4), 4, nullptr);
+  const TopTokens teacher = top_tokens(wavy_logits(6, 9, 0.4), 4, nullptr);
   const auto closed = [&](const torch::Tensor& logits) {
     const torch::Tensor own = (logits / kTemperature).log_softmax(1).gather(1, teacher.tokens),
                         other = (teacher.logs / kTemperature).log_softmax(1);
     return (other.exp() * (other - own)).sum(1);
   };
-  const torch::Tensor logits = spread(6, 9, 0.9), weights = torch::arange(1, 7, torch::kFloat64);
+  const torch::Tensor logits = wavy_logits(6, 9, 0.9), weights = torch::arange(1, 7, torch::kFloat64);
   torch::Tensor expected = logits.clone().set_requires_grad(true);
   (closed(expected) * weights).sum().backward();
   for (const int ranks : {1, 2, 4})
@@ -89,8 +89,8 @@ TEST(TopKDivergence, EqualsItsClosedForm) {
       const torch::Tensor each =
           top_k_divergences(mine, teacher.tokens, teacher.logs, ranks > 1 ? &split : nullptr, kTemperature);
       (each * weights).sum().backward();
-      EXPECT_LE(largest_difference(each.detach(), closed(logits)), 1e-12);
-      EXPECT_LE(largest_difference(mine.grad(), expected.grad().narrow(1, own.begin, own.size())), 1e-12);
+      EXPECT_LE(largest_gap(each.detach(), closed(logits)), 1e-12);
+      EXPECT_LE(largest_gap(mine.grad(), expected.grad().narrow(1, own.begin, own.size())), 1e-12);
     });
 }
 
