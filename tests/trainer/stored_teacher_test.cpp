@@ -70,8 +70,9 @@ struct StoredTeacherRun {
     ASSERT_EQ(actual.size(), expected.size()) << other;
     for (std::size_t i = 0; i < expected.size(); ++i)
       for (const char* key : {"loss", "grad_norm", "eval_loss"})
-        if (expected[i].contains(key))
+        if (expected[i].contains(key)) {
           EXPECT_NEAR(actual[i].at(key).get<double>(), expected[i].at(key).get<double>(), 1e-10) << other << i << key;
+        }
   }
 };
 
