@@ -14,6 +14,7 @@
 #include "gantry/data/images/image_folder.h"
 #include "gantry/data/labelled_lines.h"
 #include "gantry/data/masked_text.h"
+#include "gantry/data/numbered_samples.h"
 #include "gantry/data/text_group_lines.h"
 #include "gantry/data/weighted_sources.h"
 #include "gantry/models/batch_entries.h"
@@ -274,11 +275,19 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   return sample_source(data, vocabulary, key);
 }
 
+// The log-probabilities of a stored teacher are found by the numbers of the samples.
+SampleSource with_numbers(const Config& config, SampleSource source, bool held_out) {
+  if (config.train.objective.top_k == 0) return source;
+  return numbered_samples(std::move(source), held_out, "train.objective.top_k");
+}
+
 int workers_of(const DataConfig& data) { return data.workers > 0 ? data.workers : at::get_num_threads(); }
 
 }  // namespace
 
-SampleSource build_samples(const Config& config) { return samples_of(config, config.data, "data.path"); }
+SampleSource build_samples(const Config& config) {
+  return with_numbers(config, samples_of(config, config.data, "data.path"), /*held_out=*/false);
+}
 
 std::shared_ptr<DataLoader> build_loader(const Config& config) {
   config.mark_used("data");
@@ -293,7 +302,7 @@ SampleSource build_evaluation_samples(const Config& config) {
   DataConfig held_out = config.data;
   held_out.path = config.evaluation.path;
   held_out.sources.clear();
-  return samples_of(config, held_out, "evaluation.path");
+  return with_numbers(config, samples_of(config, held_out, "evaluation.path"), /*held_out=*/true);
 }
 
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "gantry/core/error.h"
+#include "gantry/plugins/distilled_tokens.h"
 #include "gantry/plugins/divergence.h"
-#include "gantry/plugins/token_losses.h"
-#include "gantry/tensors/host_copy.h"
+#include "gantry/plugins/top_k_loss.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -17,11 +17,6 @@ DivergenceKind kind_of(const ObjectiveConfig& objective) {
   return {.name = objective.loss_type.empty() ? "forward" : objective.loss_type,
           .beta = objective.beta,
           .temperature = objective.temperature};
-}
-
-ProcessGroup* group_of(const SplitOutputs& split) {
-  const auto dim = split.find("logits");
-  return dim != split.end() && dim->second.placement.sharded() ? dim->second.group : nullptr;
 }
 
 torch::Tensor logits_of_teacher(const TeacherLogits& teacher, const TensorDict& batch, const torch::Tensor& logits) {
@@ -52,27 +47,18 @@ Criterion keep_logits(std::shared_ptr<TeacherLogits> kept) {
 }
 
 Criterion distillation_loss(const ObjectiveConfig& objective, std::shared_ptr<const TeacherLogits> teacher) {
+  if (objective.top_k > 0) return top_k_loss(objective.alpha, objective.temperature);
   const DivergenceKind kind = kind_of(objective);
   const double factor = kind.name == "jsd" ? 1 : kind.temperature * kind.temperature;
-  const auto compare = [teacher = std::move(teacher), kind, factor, alpha = objective.alpha](
-                           const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
-    const torch::Tensor &logits = outputs.at("logits"), &labels = batch.at("labels");
-    const torch::Tensor others = logits_of_teacher(*teacher, batch, logits);
-    const auto rows = [](const torch::Tensor& all) { return all.reshape({-1, all.size(-1)}); };
-    const torch::Tensor each = divergences(rows(logits), rows(others), group_of(split), kind).view(labels.sizes());
-    const torch::Tensor counted = labels != -100;
-    torch::Tensor losses = (1 - alpha) * factor * each.masked_fill(~counted, 0);
-    if (alpha > 0) losses = losses + alpha * token_losses(logits, labels, split);
-    const torch::Tensor known = on_host(labels);
-    return Loss(losses.sum(), (known.defined() ? known != -100 : counted).sum());
-  };
-  Criterion criterion = Criterion::over_tokens(compare, with_given_labels, compare);
-  criterion.set_count([](const TensorDict& batch) {
-    const torch::Tensor& labels = batch.at("labels");
-    const torch::Tensor known = on_host(labels);
-    return static_cast<std::int64_t>(number_of(((known.defined() ? known : labels) != -100).sum()));
-  });
-  return criterion;
+  return distilled_tokens(
+      objective.alpha, [teacher = std::move(teacher), kind, factor](
+                           const torch::Tensor& logits, const TensorDict& batch, const SplitOutputs& split) {
+        const torch::Tensor others = logits_of_teacher(*teacher, batch, logits);
+        const SplitDim* dim = split_logits(split);
+        const torch::Tensor each =
+            divergences(logits.flatten(0, 1), others.flatten(0, 1), dim ? dim->group : nullptr, kind);
+        return factor * each.view({logits.size(0), logits.size(1)});
+      });
 }
 
 }  // namespace gantry

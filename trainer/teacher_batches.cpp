@@ -53,10 +53,11 @@ std::int64_t bytes_of_sample(const BatchNote::Entry& entry) {
 // The entries of a batch as one tensor of bytes [samples, bytes].
 torch::Tensor packed(const Batch& batch, const BatchNote& note) {
   std::vector<torch::Tensor> parts;
+  // A tensor of one element is contiguous with any strides, but it is viewed as bytes only with those of a new one.
   for (const BatchNote::Entry& entry : note.entries)
     parts.push_back(batch.tensors.at(entry.name)
                         .to(torch::kCPU)
-                        .contiguous()
+                        .clone(at::MemoryFormat::Contiguous)
                         .view({batch.samples, elements_of(entry.shape)})
                         .view(torch::kUInt8));
   return torch::cat(parts, 1);

@@ -18,6 +18,7 @@
 #include "gantry/profiling/run_profile.h"
 #include "gantry/tensors/exceptions.h"
 #include "gantry/tensors/memory_meter.h"
+#include "gantry/trainer/cached_teacher.h"
 #include "gantry/trainer/elastic_run.h"
 #include "gantry/trainer/expert_watch.h"
 #include "gantry/trainer/held_out_record.h"
@@ -174,7 +175,8 @@ class Trainer::Run {
 
   void boost() {
     teacher_mesh(config_, world_.size());  // throws before data and models are read
-    const bool has_own_data = given_.loader != nullptr, has_own_model = given_.model != nullptr;
+    const bool has_own_data = given_.loader != nullptr, has_own_samples = has_own_data || given_.evaluation_loader,
+               has_own_model = given_.model != nullptr;
     const RunParts parts = assemble_parts(std::exchange(given_, {}), config_, world_, mesh_);
     listeners_.set_steps(config_.train.steps);
     refuse_unused_parts();
@@ -184,7 +186,7 @@ class Trainer::Run {
                         parts.objective.reference);
     boosted_ = booster_.boost(parts.model, parts.optimizer, parts.criterion, parts.loader, parts.rates);
     boosted_.optimizer->keep_loss_scale(!listeners_.reads_gradients());
-    const PrepareBatch prepare = preparation_of(parts.objective);
+    const PrepareBatch prepare = preparation_of(parts.objective, has_own_samples);
     evaluations_.prepare(parts.held_out, parts.predictions, prepare, parts.objective.rewards, boosted_);
     steps_.set_objective(parts.objective, prepare);
     if (reference) reference->score(booster_, boosted_);
@@ -198,7 +200,14 @@ class Trainer::Run {
     print_beginning(world_, config_, booster_, boosted_, fresh, has_own_data ? "" : describe_first_sample(config_));
   }
 
-  PrepareBatch preparation_of(const ObjectiveParts& parts) {
+  PrepareBatch preparation_of(const ObjectiveParts& parts, bool has_own_samples) {
+    if (parts.teacher && config_.train.objective.top_k > 0) {
+      if (has_own_samples)
+        throw ConfigError({"train.objective.top_k", "the samples of the program's loader have no known numbers",
+                           "the data of the configuration", "remove the key, or set data in place of the loader"});
+      return [teacher = std::make_shared<CachedTeacher>(config_, world_, booster_, boosted_, parts.teacher)](
+                 Batch batch) { return teacher->prepare(std::move(batch)); };
+    }
     if (parts.teacher)
       return [teacher = std::make_shared<Teacher>(config_, world_, booster_, boosted_, parts.teacher)](Batch batch) {
         return teacher->prepare(std::move(batch));

@@ -142,6 +142,8 @@ void read_objective(ConfigFaults& faults, ConfigSection section, ObjectiveConfig
     layout.integer("pipeline", objective.teacher_parallel->pipeline, 1, 1'000'000);
     layout.finish();
   }
+  section.integer("top_k", objective.top_k, 0);
+  section.text("teacher_cache", objective.teacher_cache);
   section.number("temperature", objective.temperature, 0, kInfinity, /*open_below=*/true);
   section.number("alpha", objective.alpha, 0, 1);
   section.text("reference", objective.reference);
@@ -151,6 +153,13 @@ void read_objective(ConfigFaults& faults, ConfigSection section, ObjectiveConfig
                   "remove the key");
   if (distils && objective.teacher.empty())
     section.fault("teacher", "the key is missing", "the directory of the teacher, which distill needs");
+  if (objective.top_k > 0 && objective.teacher_cache.empty())
+    section.fault("teacher_cache", "the key is missing", "a directory for the log-probabilities of top_k");
+  if (distils && objective.top_k > 0 && objective.loss_type != "forward")
+    section.fault("loss_type",
+                  fmt::format("{} compares the probabilities of all tokens, but top_k keeps {}", objective.loss_type,
+                              objective.top_k),
+                  "forward with top_k", "remove one of the two keys");
   if (!section.has("name"))
     section.fault("name", "the key is missing", "dpo, ipo, simpo, cpo, orpo, kto, reward or distill");
   section.finish();

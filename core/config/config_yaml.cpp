@@ -208,6 +208,8 @@ std::string objective_text(const ObjectiveConfig& objective) {
   if (name == "distill") text += ", teacher: " + quoted(objective.teacher);
   if (const auto& layout = objective.teacher_parallel; layout && name == "distill")
     text += fmt::format(", teacher_parallel: {{tensor: {}, pipeline: {}}}", layout->tensor, layout->pipeline);
+  if (name == "distill" && objective.top_k > 0)
+    text += fmt::format(", top_k: {}, teacher_cache: {}", objective.top_k, quoted(objective.teacher_cache));
   if (name == "distill") add("temperature", objective.temperature);
   if (name == "distill") add("alpha", objective.alpha);
   if (!objective.reference.empty()) text += ", reference: " + quoted(objective.reference);

@@ -51,6 +51,9 @@ std::optional<ErrorText> fault_of_elastic(const Config& config) {
       {config.evaluation.ema, "evaluation.ema",
        "a rank that is lost during an evaluation would leave the averages in place of the weights",
        "false with elastic", "remove the key, and evaluate the averages after the run with evaluation.only"},
+      {config.train.objective.top_k > 0, "train.objective.top_k",
+       is(config.train.objective.top_k) + ", and elastic jobs do not support stored log-probabilities",
+       "0 with elastic", "remove the key, or use gantry launch --restarts in place of elastic"},
       {config.profile.active > 0, "profile.active", "a profile covers the same ranks in all its steps",
        "no section profile with elastic", "remove one of the two sections"},
   };

@@ -38,6 +38,9 @@ const KeyContext kReward = {"train.objective.name reward", [](const Config& c) {
                             with_objective};
 const KeyContext kDistill = {"train.objective.name distill",
                              [](const Config& c) { return has_objective(c, {"distill"}); }, with_objective};
+const KeyContext kTopK = {"train.objective.top_k", [](const Config& c) { return c.train.objective.top_k > 0; },
+                          [](const Config&) { return std::string("without train.objective.top_k"); },
+                          "set train.objective.top_k, or remove the key"};
 const KeyContext kSimpo = {"train.objective.name simpo", [](const Config& c) { return has_objective(c, {"simpo"}); },
                            with_objective};
 const KeyContext kCpo = {"train.objective.name cpo or simpo",
@@ -159,6 +162,13 @@ std::vector<ConfigKey> train_keys() {
        "number of pipeline ranks, over which the layers of the teacher are partitioned. The remaining ranks are "
        "replicas: ranks / (tensor * pipeline)",
        &kDistill},
+      {"train.objective.top_k", "0",
+       "number of the teacher's largest log-probabilities of each token that the student learns from. They are "
+       "computed "
+       "once and stored ([docs/preferences.md](preferences.md#stored-log-probabilities)); 0: the full distribution, "
+       "computed in each step",
+       &kDistill},
+      {"train.objective.teacher_cache", "", "directory in which the log-probabilities of `top_k` are stored", &kTopK},
       {"train.objective.temperature", "1", "divisor of the logits of student and teacher", &kDistill},
       {"train.objective.alpha", "0", "share of the cross entropy of the labels in the loss", &kDistill},
       {"train.objective.reference", "",

@@ -234,8 +234,10 @@ struct ObjectiveConfig {
   double center_rewards_coefficient = 0;                  // reward: coefficient of the square of the sum of two scores
   std::string teacher;                                    // distill: directory of the teacher
   std::optional<TeacherParallelConfig> teacher_parallel;  // distill: layout of the teacher; empty: that of the student
-  double temperature = 1;                                 // distill: of both distributions
-  double alpha = 0;                                       // distill: share of the cross entropy of the labels
+  int top_k = 0;  // distill: tokens of the teacher's distribution that teacher_cache stores; 0: the full distribution
+  std::string teacher_cache;  // distill: directory of the stored log-probabilities
+  double temperature = 1;     // distill: of both distributions
+  double alpha = 0;           // distill: share of the cross entropy of the labels
   // dpo, ipo, kto: directory of the reference weights, or of an adapter on the base; empty: the initial weights
   std::string reference;
   std::string reference_cache;  // directory of the reference's log-probabilities; empty: they are not stored

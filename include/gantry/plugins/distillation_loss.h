@@ -33,9 +33,10 @@ Criterion keep_logits(std::shared_ptr<TeacherLogits> kept);
 //   jsd      beta KL(teacher || m) + (1 - beta) KL(student || m) with m = beta teacher + (1 - beta) student, the
 //            generalized Jensen-Shannon divergence (Agarwal et al., arXiv 2306.13649)
 //
-// The batch has labels that are aligned with the logits, and kTeacherRows. Supports logits that are sharded over tp,
-// which are not gathered, and context parallelism. Throws UsageError if the logits of the teacher and of the student
-// differ in shape.
+// With objective.top_k > 0 it is top_k_loss() (plugins/top_k_loss.h), and `teacher` is not read: a run adds the
+// teacher's numbers to its batches. Otherwise the batch has labels that are aligned with the logits, and kTeacherRows.
+// Supports logits that are sharded over tp, which are not gathered, and context parallelism. Throws UsageError if the
+// logits of the teacher and of the student differ in shape.
 Criterion distillation_loss(const ObjectiveConfig& objective, std::shared_ptr<const TeacherLogits> teacher);
 
 }  // namespace gantry

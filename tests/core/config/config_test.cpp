@@ -78,6 +78,14 @@ const BadCase kBadCases[] = {
     {"parallel: {expert: 2}\ntrain: {device_graphs: true}", "parallel.expert: the value 2 needs communication"},
     {"parallel: {zero: 3}\ntrain: {device_graphs: true}",
      "the value 3 gives gradients and parameters new memory in every step"},
+    {"train: {objective: {name: distill, teacher: x, top_k: 8}}",
+     "train.objective.teacher_cache: the key is missing; expected a directory for the log-probabilities of top_k"},
+    {"train: {objective: {name: distill, teacher: x, loss_type: jsd, top_k: 8, teacher_cache: c}}",
+     "train.objective.loss_type: jsd compares the probabilities of all tokens, but top_k keeps 8; expected forward "
+     "with "
+     "top_k; remove one of the two keys"},
+    {"train: {objective: {name: distill, teacher: x, top_k: -1}}",
+     "train.objective.top_k: '-1'; expected a whole number from 0"},
     {"parallel: {pipeline: 2, vocabulary: pipeline}\ntrain: {objective: {name: dpo}}",
      "c.yaml:2:25: parallel.vocabulary: the value is pipeline, which train.objective dpo does not support; expected "
      "stages with train.objective; remove one of the two keys"},

@@ -54,6 +54,8 @@ TEST(ElasticRules, OtherSettingsAreRejectedByName) {
   names("evaluation.ema", std::string(kSound) +
                               "data: {format: text, path: x, batch_size: 8}\nevaluation: {path: y, ema: true}\n"
                               "train: {ema: 0.9}");
+  names("train.objective.top_k",
+        std::string(kSound) + "train: {objective: {name: distill, teacher: x, top_k: 4, teacher_cache: c}}");
   names("profile.active", std::string(kSound) + "profile: {active: 1}");
   names("elastic.max_replicas", kSound, "{min_replicas: 3, max_replicas: 2}");
   names("elastic.min_replicas", std::string(kSound) + "parallel: {data: 2}", "{min_replicas: 3}");
