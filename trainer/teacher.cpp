@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "gantry/booster/hidden_states.h"
 #include "gantry/booster/image_encoder.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/core/config/teacher_layout.h"
 #include "gantry/core/error.h"
+#include "gantry/models/decoder.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -56,6 +58,14 @@ Config in_own_layout(Config teacher, const Config& student) {
   return teacher;
 }
 
+// `decoder`: a model that returns its hidden states, if they are compared.
+OutputSizes sizes_of_outputs(const Config& config, torch::nn::Module& decoder) {
+  OutputSizes sizes{.vocabulary = vocabulary_of(config)};
+  if (config.train.objective.hidden_weight > 0)
+    sizes.hidden = models::embedding_columns(dynamic_cast<models::DecoderImpl&>(decoder).spec);
+  return sizes;
+}
+
 }  // namespace
 
 Teacher::OwnLayout::OwnLayout(World& base, const Config& teacher, Mesh mesh)
@@ -70,21 +80,22 @@ Teacher::Teacher(const Config& config, World& world, Booster& booster, const Boo
     teacher = in_own_layout(std::move(teacher), config);
     own_ = std::make_unique<OwnLayout>(world, teacher, std::move(*mesh));
   }
-  boosted_ = boost(teacher);
+  boosted_ = boost(teacher, config.train.objective.hidden_weight > 0);
   if (own_) {
-    const std::int64_t vocabulary = vocabulary_of(config);
-    own_->layouts = std::make_unique<TeacherLayouts>(LogitsLayout(student_.plugin(), student, vocabulary),
-                                                     LogitsLayout(own_->booster.plugin(), boosted_, vocabulary),
+    const OutputSizes sizes = sizes_of_outputs(config, boosted_.model->module());
+    own_->layouts = std::make_unique<TeacherLayouts>(LogitsLayout(student_.plugin(), student, sizes),
+                                                     LogitsLayout(own_->booster.plugin(), boosted_, sizes),
                                                      world.device(), student_.mesh().world_group());
   }
   load_weights(teacher, boosted_, this->booster().mesh());
 }
 
-Boosted Teacher::boost(const Config& teacher) {
+Boosted Teacher::boost(const Config& teacher, bool returns_hidden) {
   const auto boosted = [&](Booster& booster, const std::shared_ptr<TeacherLogits>& logits) {
-    return booster.boost(BoostRequest{.model = build_model(teacher),
-                                      .criterion = keep_logits(logits),
-                                      .policy = policies().at(teacher.model.policy)()});
+    const auto model = build_model(teacher);
+    if (returns_hidden) return_hidden_states(*model);
+    return booster.boost(BoostRequest{
+        .model = model, .criterion = keep_logits(logits), .policy = policies().at(teacher.model.policy)()});
   };
   if (!own_) return boosted(student_, logits_);
   try {
@@ -110,10 +121,9 @@ Batch Teacher::prepare(Batch batch) {
   const auto compute = [this](const Batch& given) {
     Batch part = given;
     run(part, *own_->logits);
-    return std::exchange(own_->logits->logits, {});  // only the student's layout keeps them
+    return std::exchange(*own_->logits, {});  // only the student's layout keeps them
   };
-  logits_->logits = own_->layouts->logits_of(batch, compute, logits_->logits);
-  logits_->samples = batch.samples;
+  own_->layouts->compute_outputs(batch, compute, *logits_);
   batch.tensors.set(kTeacherRows, torch::arange(batch.samples, torch::kInt64));
   return batch;
 }

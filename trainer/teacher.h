@@ -19,8 +19,8 @@ class Teacher {
   Teacher(const Config& config, World& world, Booster& booster, const Boosted& student,
           std::shared_ptr<TeacherLogits> logits);
 
-  // Computes the teacher's logits of a batch, and returns the batch with the entry that finds them. Collective over the
-  // world.
+  // Computes the teacher's logits and hidden states of a batch, and returns the batch with the entry that finds them.
+  // Collective over the world.
   Batch prepare(Batch batch);
 
  private:
@@ -34,7 +34,7 @@ class Teacher {
   };
 
   Booster& booster() { return own_ ? own_->booster : student_; }
-  Boosted boost(const Config& teacher);
+  Boosted boost(const Config& teacher, bool returns_hidden);
   // Computes the logits of a batch of the teacher's layout.
   void run(Batch& batch, TeacherLogits& logits);
 

@@ -144,6 +144,7 @@ void read_objective(ConfigFaults& faults, ConfigSection section, ObjectiveConfig
   }
   section.number("temperature", objective.temperature, 0, kInfinity, /*open_below=*/true);
   section.number("alpha", objective.alpha, 0, 1);
+  section.number("hidden_weight", objective.hidden_weight, 0, kInfinity);
   section.text("reference", objective.reference);
   if (objective.loss_type != "sigmoid" && objective.loss_type != "robust" && objective.label_smoothing > 0)
     section.fault("label_smoothing", "the key has no effect with loss_type " + objective.loss_type, "0",

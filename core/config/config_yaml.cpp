@@ -210,6 +210,7 @@ std::string objective_text(const ObjectiveConfig& objective) {
     text += fmt::format(", teacher_parallel: {{tensor: {}, pipeline: {}}}", layout->tensor, layout->pipeline);
   if (name == "distill") add("temperature", objective.temperature);
   if (name == "distill") add("alpha", objective.alpha);
+  if (name == "distill") add("hidden_weight", objective.hidden_weight);
   if (!objective.reference.empty()) text += ", reference: " + quoted(objective.reference);
   return text + "}";
 }

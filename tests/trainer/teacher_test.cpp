@@ -5,13 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
-#include "gantry/optimizers/gradient_buffers.h"
-#include "gantry/plugins/gather.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/trainer/teacher_exchange.h"
 #include "ranks.h"
+#include "student_steps.h"
 #include "thrown_by.h"
 
 namespace gantry::testing {
@@ -31,7 +29,7 @@ std::vector<RankPart> parts_of(const PlannedLayout& layout, const std::vector<Ra
   const Mesh mesh = Mesh::hybrid(ranks, layout.pipeline, layout.data, layout.tensor, layout.order);
   const PipelineStageManager stages(0, layout.pipeline);
   std::vector<RankPart> parts;
-  for (const LogitsRank& each : logits_ranks(mesh, stages, shard(0, 7, layout.tensor), 7))
+  for (const OutputRank& each : output_ranks(mesh, stages, shard(0, 7, layout.tensor), 7))
     if (each.sends || !only_senders)
       parts.push_back({each.rank, {{{samples[static_cast<std::size_t>(each.replica)]}, each.columns}}});
   return parts;
@@ -76,7 +74,7 @@ TEST(TeacherExchange, GivesEveryRankItsPart) {
 
 TEST(TeacherExchange, OneOfTheRanksWithFullLogitsSends) {
   const Mesh mesh = Mesh::hybrid(4, 2, 1, 2);
-  const auto ranks = logits_ranks(mesh, PipelineStageManager(0, 2), replicate(), 5);
+  const auto ranks = output_ranks(mesh, PipelineStageManager(0, 2), replicate(), 5);
   ASSERT_EQ(ranks.size(), 2u);
   EXPECT_EQ(ranks[0].rank, 2);
   EXPECT_TRUE(ranks[0].sends);
@@ -111,92 +109,6 @@ TEST(TeacherExchange, LargePartsArriveInSeveralMessages) {
 }
 
 // --- Steps ---
-
-constexpr std::int64_t kSamples = 5, kLongest = 12;
-
-struct StudentRun {
-  Layout layout;
-  std::optional<TeacherParallelConfig> teacher;
-  std::vector<std::int64_t> samples = {kSamples};  // by replica
-  int microbatches = 1;
-  bool sequence_parallel = false;
-};
-
-Config config_of_student(const StudentRun& run) {
-  Config config = layout_config(run.layout);
-  config.model.policy = "llama";
-  config.model.config_json =
-      R"({"vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4,
-          "num_attention_heads": 4, "max_position_embeddings": 32})";
-  config.precision = "float64";
-  config.optimizer.lr = 0.02;
-  config.schedule.microbatches = run.microbatches;
-  config.parallel.sequence_parallel = run.sequence_parallel;
-  config.train.objective = {.name = "distill",
-                            .loss_type = "forward",
-                            .teacher = GANTRY_SOURCE_DIR "/tests/golden/distillation/forward/teacher",
-                            .teacher_parallel = run.teacher,
-                            .temperature = 2,
-                            .alpha = 0.3};
-  return resolve_model(config);
-}
-
-// Samples of different lengths; the tokens of the padding have no labels.
-TensorDict samples_of_student() {
-  const torch::Tensor index = torch::arange(kSamples * kLongest).view({kSamples, kLongest});
-  const torch::Tensor ids = (7 * index * index + 3 * index) % 61;  // rank threads would share a random generator
-  torch::Tensor labels = torch::roll(ids, -1, 1).clone();
-  const std::vector<std::int64_t> lengths = {7, 12, 8, 9, 6};
-  for (std::int64_t sample = 0; sample < kSamples; ++sample)
-    labels[sample].slice(0, lengths[static_cast<std::size_t>(sample)] - 1).fill_(-100);
-  return {{"input_ids", ids}, {"labels", labels}};
-}
-
-// The replica's samples, without the tokens that are padding in all of them.
-Batch batch_of_replica(const StudentRun& run, const ProcessGroupMesh& mesh, const PipelineStageManager& stages) {
-  const auto replica = static_cast<std::size_t>(mesh.coordinate("dp"));
-  std::int64_t begin = 0;
-  for (std::size_t i = 0; i < replica; ++i) begin += run.samples[i];
-  Batch batch = slice(make_batch(samples_of_student()), begin, begin + run.samples[replica]);
-  const torch::Tensor has_label = (batch.tensors.at("labels") != -100).any(0);
-  const std::int64_t tokens = batch.samples == 0 ? 4 : has_label.nonzero().max().item<std::int64_t>() + 2;
-  const bool reads = stages.holds_first() || stages.holds_last();  // as a loader does
-  for (auto& [name, tensor] : batch.tensors) {
-    tensor = tensor.slice(1, 0, tokens).contiguous();
-    if (!reads) tensor = tensor.to(torch::kMeta);
-  }
-  batch.first_sample = 0;
-  return batch;
-}
-
-struct StudentStep {
-  double loss = 0;
-  TensorDict gradients;
-};
-
-std::vector<StudentStep> steps_of_student(const StudentRun& run) {
-  std::vector<StudentStep> steps;
-  const Config config = config_of_student(run);
-  const int code = start_ranks()(config, [&](World& world) {
-    Booster booster{std::make_unique<HybridParallelPlugin>(world, config)};
-    const auto model = build_model(config);
-    const ObjectiveParts parts = objective_parts(config.train.objective);
-    auto boosted = booster.boost(model, build_optimizer(config, *model), build_criterion(config, parts));
-    Teacher teacher(config, world, booster, boosted, parts.teacher);
-    for (int step = 0; step < 2; ++step) {
-      const Batch batch = teacher.prepare(batch_of_replica(run, booster.mesh(), booster.plugin().stages()));
-      const StepResult result = booster.execute_pipeline(batch, boosted, {.broadcast_loss = true});
-      StudentStep one{.loss = *result.loss, .gradients = {}};
-      one.gradients = gather_tensors(boosted.model->stage_module(), booster.plugin().stages(), booster.mesh(),
-                                     [&](std::size_t i) { return boosted.optimizer->gradients().gradient(i).clone(); });
-      boosted.optimizer->step();
-      boosted.optimizer->zero_grad();
-      if (world.is_main()) steps.push_back(std::move(one));
-    }
-  });
-  EXPECT_EQ(code, 0);
-  return steps;
-}
 
 void expect_steps_of_one_rank(const std::vector<StudentRun>& runs) {
   const auto expected = steps_of_student({});

@@ -236,7 +236,8 @@ struct ObjectiveConfig {
   std::optional<TeacherParallelConfig> teacher_parallel;  // distill: layout of the teacher; empty: that of the student
   double temperature = 1;                                 // distill: of both distributions
   double alpha = 0;                                       // distill: share of the cross entropy of the labels
-  std::string reference;  // dpo, ipo, kto: directory of the reference weights; empty: the initial weights
+  double hidden_weight = 0;  // distill: weight of the distance of the last hidden states; 0: they are not compared
+  std::string reference;     // dpo, ipo, kto: directory of the reference weights; empty: the initial weights
   bool is_on() const { return !name.empty(); }
   bool has_reference() const { return name == "dpo" || name == "ipo" || name == "kto"; }
   // Weight of the mean cross entropy of the step's chosen texts.
