@@ -18,8 +18,8 @@ std::int64_t most_columns(const std::vector<OutputRank>& ranks) {
 }
 
 // The part of an output of a round that a rank of the last stage has. `samples`: by replica.
-RankPart part_of(const LogitsLayout& layout, const OutputRank& rank, const std::vector<Range>& samples,
-                 std::int64_t tokens) {
+RankBox part_of(const LogitsLayout& layout, const OutputRank& rank, const std::vector<Range>& samples,
+                std::int64_t tokens) {
   return {rank.rank,
           {{{samples[static_cast<std::size_t>(rank.replica)]}, layout.tokens_of(rank, tokens), rank.columns}}};
 }
@@ -119,7 +119,7 @@ torch::Tensor TeacherLayouts::exchanged(const TeacherRound& round, const std::ve
                                         const OutputRanks& ranks, const torch::Tensor& computed,
                                         const torch::Tensor& last) const {
   const auto [type, tokens] = form_of(computed, group_);
-  std::vector<RankPart> held, needed;
+  std::vector<RankBox> held, needed;
   Shape shape = {0, 0, 0};
   for (const OutputRank& each : ranks.teacher)
     if (each.sends) held.push_back(part_of(teacher_, each, teachers, tokens));

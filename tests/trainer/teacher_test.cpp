@@ -24,11 +24,11 @@ struct PlannedLayout {
   std::vector<std::string> order = {"pp", "dp", "tp"};
 };
 
-std::vector<RankPart> parts_of(const PlannedLayout& layout, const std::vector<Range>& samples, bool only_senders) {
+std::vector<RankBox> parts_of(const PlannedLayout& layout, const std::vector<Range>& samples, bool only_senders) {
   const int ranks = layout.pipeline * layout.data * layout.tensor;
   const Mesh mesh = Mesh::hybrid(ranks, layout.pipeline, layout.data, layout.tensor, layout.order);
   const PipelineStageManager stages(0, layout.pipeline);
-  std::vector<RankPart> parts;
+  std::vector<RankBox> parts;
   for (const OutputRank& each : output_ranks(mesh, stages, shard(0, 7, layout.tensor), 7))
     if (each.sends || !only_senders)
       parts.push_back({each.rank, {{{samples[static_cast<std::size_t>(each.replica)]}, each.columns}}});
@@ -55,11 +55,11 @@ TEST(TeacherExchange, GivesEveryRankItsPart) {
       uneven.front() = {0, to.data == 1 ? 5 : 2};
       if (to.data > 1) uneven.back() = {2, 5};
       const auto needed = parts_of(to, uneven, false);
-      for (const RankPart& target : needed) {
+      for (const RankBox& target : needed) {
         torch::Tensor part = torch::full_like(part_of_full(full, target.box), -1);
         for (const BlockMove& move : moves_of_rank(target.rank, held, needed)) {
           if (move.to != target.rank) continue;
-          const auto source = std::ranges::find(held, move.from, &RankPart::rank);
+          const auto source = std::ranges::find(held, move.from, &RankBox::rank);
           ASSERT_NE(source, held.end());
           const auto block = [](const torch::Tensor& tensor, const Block& at) {
             return tensor.narrow(0, at.begin[0], at.size[0]).narrow(1, at.begin[1], at.size[1]);
@@ -98,8 +98,8 @@ TEST(TeacherExchange, ARoundHasTheReplicasWithEqualShapes) {
 TEST(TeacherExchange, LargePartsArriveInSeveralMessages) {
   run_ranks({.data = 2}, [](World& world, ProcessGroupMesh& mesh) {
     constexpr std::int64_t kRows = 5, kColumns = std::int64_t{3} << 20;
-    const std::vector<RankPart> held = {{0, {{{{0, kRows}}, {{0, kColumns}}}}}},
-                                needed = {{1, {{{{0, kRows}}, {{0, kColumns}}}}}};
+    const std::vector<RankBox> held = {{0, {{{{0, kRows}}, {{0, kColumns}}}}}},
+                               needed = {{1, {{{{0, kRows}}, {{0, kColumns}}}}}};
     const torch::Tensor full = torch::arange(kRows * kColumns).view({kRows, kColumns});
     torch::Tensor target = torch::zeros({world.rank() == 1 ? kRows : 0, kColumns}, torch::kInt64);
     exchange_blocks({.moves = moves_of_rank(world.rank(), held, needed), .most_rows = kRows, .row_bytes = 8 * kColumns},
