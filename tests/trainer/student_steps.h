@@ -97,17 +97,17 @@ class StudentRig {
     teacher_ = std::make_unique<Teacher>(config, world, booster, boosted, parts.teacher);
   }
 
-  // The loss of the step, or of its last call.
+  // Returns the loss of the step, or of its last call.
   double accumulate() {
     const Batch all = batch_of_replica(run_, booster.mesh(), plugin().stages());
+    if (run_.calls == 1) return accumulate(all);
     double loss = 0;
-    for (int call = 0; call < run_.calls; ++call) {
+    for (const auto& [begin, end] : split_evenly(all.samples, run_.calls)) {
       std::unique_ptr<Booster::NoSync> guard;
-      if (call + 1 < run_.calls) guard.reset(new Booster::NoSync(booster.no_sync()));
-      const auto [begin, end] = split_evenly(all.samples, run_.calls)[static_cast<std::size_t>(call)];
+      if (end < all.samples) guard.reset(new Booster::NoSync(booster.no_sync()));
       Batch part = slice(all, begin, end);
       part.first_sample = 0;
-      loss = *booster.execute_pipeline(teacher_->prepare(part), boosted, {.broadcast_loss = true}).loss;
+      loss = accumulate(part);
     }
     return loss;
   }
@@ -130,6 +130,9 @@ class StudentRig {
   HybridParallelPlugin& plugin() { return dynamic_cast<HybridParallelPlugin&>(booster.plugin()); }
 
  private:
+  double accumulate(const Batch& batch) {
+    return *booster.execute_pipeline(teacher_->prepare(batch), boosted, {.broadcast_loss = true}).loss;
+  }
   TensorDict gathered(const std::function<torch::Tensor(std::size_t)>& local) {
     return gather_tensors(boosted.model->stage_module(), booster.plugin().stages(), booster.mesh(), local);
   }

@@ -41,7 +41,9 @@ void expect_hidden_steps_of_one_rank(StudentRun alone, const std::vector<Student
     ASSERT_EQ(steps.size(), expected.size());
     for (std::size_t i = 0; i < steps.size(); ++i) {
       SCOPED_TRACE(i);
-      if (run.calls == 1) EXPECT_NEAR(steps[i].loss, expected[i].loss, 1e-10);
+      if (run.calls == 1) {
+        EXPECT_NEAR(steps[i].loss, expected[i].loss, 1e-10);
+      }
       EXPECT_NEAR(steps[i].norm, expected[i].norm, 1e-10);
       expect_close(expected[i].gradients, steps[i].gradients);
       expect_close(expected[i].weights, steps[i].weights);
