@@ -81,25 +81,24 @@ Teacher::Teacher(const Config& config, World& world, Booster& booster, const Boo
     own_ = std::make_unique<OwnLayout>(world, teacher, std::move(*mesh));
   }
   boosted_ = boost(teacher, config.train.objective.hidden_weight > 0);
-  if (own_) {
-    const OutputSizes sizes = sizes_of_outputs(config, boosted_.model->module());
-    own_->layouts = std::make_unique<TeacherLayouts>(LogitsLayout(student_.plugin(), student, sizes),
-                                                     LogitsLayout(own_->booster.plugin(), boosted_, sizes),
-                                                     world.device(), student_.mesh().world_group());
-  }
+  const OutputSizes sizes = sizes_of_outputs(config, boosted_.model->module());
+  LogitsLayout of_student(student_.plugin(), student, sizes), of_teacher(this->booster().plugin(), boosted_, sizes);
+  if (own_ || !of_student.has_tokens_of(of_teacher))
+    layouts_ = std::make_unique<TeacherLayouts>(std::move(of_student), std::move(of_teacher), world.device(),
+                                                student_.mesh().world_group());
   load_weights(teacher, boosted_, this->booster().mesh());
 }
 
 Boosted Teacher::boost(const Config& teacher, bool returns_hidden) {
-  const auto boosted = [&](Booster& booster, const std::shared_ptr<TeacherLogits>& logits) {
+  const auto boosted = [&] {
     const auto model = build_model(teacher);
     if (returns_hidden) return_hidden_states(*model);
-    return booster.boost(BoostRequest{
-        .model = model, .criterion = keep_logits(logits), .policy = policies().at(teacher.model.policy)()});
+    return booster().boost(BoostRequest{
+        .model = model, .criterion = keep_logits(computed_), .policy = policies().at(teacher.model.policy)()});
   };
-  if (!own_) return boosted(student_, logits_);
+  if (!own_) return boosted();
   try {
-    return boosted(own_->booster, own_->logits);
+    return boosted();
   } catch (const ConfigError& error) {
     throw ConfigError({"train.objective.teacher_parallel",
                        std::string("the teacher does not fit its layout: ") + error.what(), "a layout of the teacher",
@@ -107,23 +106,24 @@ Boosted Teacher::boost(const Config& teacher, bool returns_hidden) {
   }
 }
 
-void Teacher::run(Batch& batch, TeacherLogits& logits) {
+void Teacher::run(Batch& batch) {
   batch.tensors.set(kTeacherRows, torch::arange(batch.samples, torch::kInt64));
-  logits.samples = batch.samples;
+  computed_->samples = batch.samples;
   booster().execute_pipeline(batch, boosted_, {.broadcast_loss = true, .forward_only = true});
 }
 
 Batch Teacher::prepare(Batch batch) {
-  if (!own_) {
-    run(batch, *logits_);
+  if (!layouts_) {
+    run(batch);
+    *logits_ = *computed_;
     return batch;
   }
   const auto compute = [this](const Batch& given) {
     Batch part = given;
-    run(part, *own_->logits);
-    return std::exchange(*own_->logits, {});  // only the student's layout keeps them
+    run(part);
+    return std::exchange(*computed_, {});  // only the student's layout keeps them
   };
-  own_->layouts->compute_outputs(batch, compute, *logits_);
+  layouts_->compute_outputs(batch, compute, *logits_);
   batch.tensors.set(kTeacherRows, torch::arange(batch.samples, torch::kInt64));
   return batch;
 }

@@ -29,19 +29,22 @@ class Teacher {
     OwnLayout(World& base, const Config& teacher, Mesh mesh);
     World world;
     Booster booster;
-    std::shared_ptr<TeacherLogits> logits = std::make_shared<TeacherLogits>();
-    std::unique_ptr<TeacherLayouts> layouts;
   };
 
   Booster& booster() { return own_ ? own_->booster : student_; }
   Boosted boost(const Config& teacher, bool returns_hidden);
-  // Computes the logits of a batch of the teacher's layout.
-  void run(Batch& batch, TeacherLogits& logits);
+  // Computes the outputs of a batch of the teacher's layout.
+  void run(Batch& batch);
 
   Booster& student_;
   std::shared_ptr<TeacherLogits> logits_;  // in the student's layout
   std::unique_ptr<OwnLayout> own_;         // null: the student's layout
+  // In the teacher's layout.
+  std::shared_ptr<TeacherLogits> computed_ = std::make_shared<TeacherLogits>();
   Boosted boosted_;
+  // Null: each rank has the parts that the student compares there. With context parallelism, the number of heads
+  // decides which tokens a rank has, so that models in one layout may differ.
+  std::unique_ptr<TeacherLayouts> layouts_;
 };
 
 }  // namespace gantry

@@ -24,19 +24,16 @@ RankBox part_of(const LogitsLayout& layout, const OutputRank& rank, const std::v
           {{{samples[static_cast<std::size_t>(rank.replica)]}, layout.tokens_of(rank, tokens), rank.columns}}};
 }
 
-// The type and the number of tokens of an output that some ranks have computed.
-struct OutputForm {
-  torch::ScalarType type;
-  std::int64_t tokens;
-};
+// The type of an output that some ranks have computed.
+torch::ScalarType type_of(const torch::Tensor& computed, ProcessGroup& group) {
+  const int type = computed.defined() ? static_cast<int>(computed.scalar_type()) : -1;
+  return static_cast<torch::ScalarType>(all_reduce_number(group, type, ReduceOp::kMax));
+}
 
-OutputForm form_of(const torch::Tensor& computed, ProcessGroup& group) {
-  torch::Tensor numbers = torch::tensor({-1, 0}, torch::kInt64);
-  if (computed.defined())
-    numbers = torch::tensor({static_cast<std::int64_t>(computed.scalar_type()), computed.size(1)}, torch::kInt64);
-  group.all_reduce(numbers, ReduceOp::kMax).wait();
-  const auto* agreed = numbers.const_data_ptr<std::int64_t>();
-  return {static_cast<torch::ScalarType>(agreed[0]), agreed[1]};
+// The tokens of a sequence; labels are aligned with the outputs.
+std::int64_t tokens_in(const BatchNote& note) {
+  const auto labels = std::ranges::find(note.entries, "labels", &BatchNote::Entry::name);
+  return labels == note.entries.end() || labels->shape.empty() ? note.tokens_per_sample : labels->shape.front();
 }
 
 }  // namespace
@@ -78,6 +75,10 @@ std::vector<Range> LogitsLayout::tokens_of(const OutputRank& rank, std::int64_t 
   return parts ? parts->shard_of(tokens).runs(rank.context) : std::vector<Range>{{0, tokens}};
 }
 
+bool LogitsLayout::has_tokens_of(const LogitsLayout& other) const {
+  return !parts || !other.parts || parts->shard_of(1) == other.parts->shard_of(1);
+}
+
 const OutputRank* TeacherLayouts::own_rank(const std::vector<OutputRank>& ranks) const {
   const auto own = std::ranges::find(ranks, group_.rank(), &OutputRank::rank);
   return own == ranks.end() ? nullptr : &*own;
@@ -94,7 +95,8 @@ void TeacherLayouts::compute_outputs(const Batch& batch, const Compute& compute,
     const auto take = [&](torch::Tensor& taken, const OutputRanks& ranks, const torch::Tensor& made,
                           const torch::Tensor& last) {
       if (ranks.student.empty()) return;
-      const torch::Tensor arrived = exchanged(round, teachers, ranks, made, last);
+      const torch::Tensor arrived =
+          exchanged({round.samples, teachers, tokens_in(notes[round.example])}, ranks, made, last);
       if (arrived.size(0) > 0) taken = arrived;
     };
     take(logits, {student_.logits, teacher_.logits}, computed.logits, outputs.logits);
@@ -115,16 +117,15 @@ torch::Tensor TeacherLayouts::without_samples(const Batch& batch, const std::vec
                       torch::TensorOptions(device_));
 }
 
-torch::Tensor TeacherLayouts::exchanged(const TeacherRound& round, const std::vector<Range>& teachers,
-                                        const OutputRanks& ranks, const torch::Tensor& computed,
+torch::Tensor TeacherLayouts::exchanged(const Rows& rows, const OutputRanks& ranks, const torch::Tensor& computed,
                                         const torch::Tensor& last) const {
-  const auto [type, tokens] = form_of(computed, group_);
+  const torch::ScalarType type = type_of(computed, group_);
   std::vector<RankBox> held, needed;
   Shape shape = {0, 0, 0};
   for (const OutputRank& each : ranks.teacher)
-    if (each.sends) held.push_back(part_of(teacher_, each, teachers, tokens));
+    if (each.sends) held.push_back(part_of(teacher_, each, rows.teachers, rows.tokens));
   for (const OutputRank& each : ranks.student) {
-    needed.push_back(part_of(student_, each, round.samples, tokens));
+    needed.push_back(part_of(student_, each, rows.students, rows.tokens));
     if (each.rank == group_.rank()) shape = needed.back().box.shape();
   }
   if (const OutputRank* own = own_rank(ranks.teacher);
@@ -138,8 +139,8 @@ torch::Tensor TeacherLayouts::exchanged(const TeacherRound& round, const std::ve
     target = torch::empty(shape, torch::TensorOptions(type).device(device_));
   const std::int64_t columns = std::min(most_columns(ranks.student), most_columns(ranks.teacher));
   exchange_blocks({.moves = moves_of_rank(group_.rank(), held, needed),
-                   .most_rows = teachers.front().size(),
-                   .row_bytes = tokens * columns * static_cast<std::int64_t>(c10::elementSize(type))},
+                   .most_rows = rows.teachers.front().size(),
+                   .row_bytes = rows.tokens * columns * static_cast<std::int64_t>(c10::elementSize(type))},
                   computed, target, group_);
   return target;
 }

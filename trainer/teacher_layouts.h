@@ -38,6 +38,8 @@ struct LogitsLayout {
   LogitsLayout(Plugin& plugin, const Boosted& boosted, const OutputSizes& sizes);
   // The tokens of a sequence that a rank has, in its order.
   std::vector<Range> tokens_of(const OutputRank& rank, std::int64_t tokens) const;
+  // True if each rank has the same tokens in `other`, a layout over the same mesh.
+  bool has_tokens_of(const LogitsLayout& other) const;
 
   std::vector<OutputRank> logits;
   std::vector<OutputRank> hidden;    // with all columns on each rank; empty: the hidden states are not compared
@@ -65,8 +67,13 @@ class TeacherLayouts {
   struct OutputRanks {
     const std::vector<OutputRank>&student, &teacher;
   };
-  torch::Tensor exchanged(const TeacherRound& round, const std::vector<Range>& teachers, const OutputRanks& ranks,
-                          const torch::Tensor& computed, const torch::Tensor& last) const;
+  // The samples of a round by replica of the two models, and the tokens of each sequence.
+  struct Rows {
+    const std::vector<Range>&students, &teachers;
+    std::int64_t tokens = 0;
+  };
+  torch::Tensor exchanged(const Rows& rows, const OutputRanks& ranks, const torch::Tensor& computed,
+                          const torch::Tensor& last) const;
   // The output of a replica without samples; undefined if this rank is not of the last stage.
   torch::Tensor without_samples(const Batch& batch, const std::vector<OutputRank>& ranks) const;
   // This rank's entry; null if it is not of the last stage.

@@ -117,7 +117,7 @@ void expect_steps_of_one_rank(const std::vector<StudentRun>& runs) {
   for (const StudentRun& run : runs) {
     const std::string label =
         fmt::format("pp {} dp {} tp {}, teacher tp {} pp {}", run.layout.pipeline, run.layout.data, run.layout.tensor,
-                    run.teacher->tensor, run.teacher->pipeline);
+                    run.teacher ? run.teacher->tensor : 0, run.teacher ? run.teacher->pipeline : 0);
     const auto steps = steps_of_student(run);
     ASSERT_EQ(steps.size(), expected.size()) << label;
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -145,6 +145,12 @@ TEST(TeacherLayouts, StepsEqualThoseOfOneRank) {
       {.layout = {.context = 2}, .teacher = TeacherParallelConfig{.tensor = 2}},
       {.layout = {.tensor = 2, .context = 2}, .teacher = TeacherParallelConfig{.pipeline = 2}, .microbatches = 2},
   });
+}
+
+// The teacher has two heads of keys, and the student four. So the ranks of cp divide a sequence in different ways.
+TEST(TeacherLayouts, RanksMayHaveOtherTokensInTheLayoutOfTheStudent) {
+  expect_steps_of_one_rank({{.layout = {.tensor = 2, .context = 2}},
+                            {.layout = {.data = 2, .tensor = 2, .context = 2}, .samples = {5, 0}, .microbatches = 2}});
 }
 
 TEST(TeacherLayouts, ReplicasMayHaveOtherLengthsAndNoSamples) {
