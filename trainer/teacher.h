@@ -42,8 +42,8 @@ class Teacher {
   // In the teacher's layout.
   std::shared_ptr<TeacherLogits> computed_ = std::make_shared<TeacherLogits>();
   Boosted boosted_;
-  // Null: each rank has the parts that the student compares there. With context parallelism, the number of heads
-  // decides which tokens a rank has, so that models in one layout may differ.
+  // Null: each rank has the parts that the student compares there. Two models in one layout may divide a sequence in
+  // different ways over the ranks of cp, by their numbers of heads.
   std::unique_ptr<TeacherLayouts> layouts_;
 };
 
