@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/class_names.h"
+#include "gantry/booster/hidden_states.h"
 #include "gantry/booster/image_encoder.h"
 #include "gantry/booster/lora.h"
 #include "gantry/booster/lora_names.h"
@@ -128,6 +129,7 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
   add_lora(*model, config);
   freeze_parameters(*model, config);
   quantize_base(*model, config);
+  add_hidden_states(*model, config);
   return model;
 }
 

@@ -12,6 +12,7 @@
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
 #include "gantry/core/host/this_host.h"
+#include "gantry/models/hidden_states.h"
 #include "gantry/tensors/libtorch.h"
 
 namespace gantry {
@@ -96,14 +97,20 @@ const ManifestTensor& find_tensor(const Manifest& manifest, const StateEntry& en
   return found->second;
 }
 
-// Throws if the checkpoint has more parameters than the model. Collective over pp.
+// Throws if the checkpoint has more parameters than the model. A matrix of the training alone is not counted, because
+// programs that use the model do not have it. Collective over pp.
 void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& entries, const StateSource& state,
                       const ProcessGroupMesh& mesh, const std::string& folder) {
   std::int64_t mine = 0, stored = 0;
+  const auto is_counted = [](const std::string& kind, const std::string& name) {
+    return kind == kModel && !models::is_hidden_projection(name);
+  };
   for (const auto& entry : entries)
-    if (entry.kind == kModel && state.first_holder(entry.held.placement) == mesh.coordinate(axis::kPipeline)) ++mine;
+    if (is_counted(entry.kind, entry.held.placement.name) &&
+        state.first_holder(entry.held.placement) == mesh.coordinate(axis::kPipeline))
+      ++mine;
   for (const auto& [key, tensor] : manifest.tensors)
-    if (tensor.kind == kModel) ++stored;
+    if (is_counted(tensor.kind, tensor.name)) ++stored;
   const auto held = static_cast<std::int64_t>(all_reduce_number(mesh[axis::kPipeline], static_cast<double>(mine)));
   if (held == stored) return;
   std::set<std::string> names;
@@ -181,7 +188,10 @@ void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, con
   const auto kinds = kinds_of(manifest);
   const bool model_alone = manifest.step == 0 && kinds == std::set<std::string>{kModel};
   if (model_alone)
-    std::erase_if(entries, [](const StateEntry& entry) { return entry.kind != kModel && entry.fallback != kModel; });
+    std::erase_if(entries, [](const StateEntry& entry) {
+      return (entry.kind != kModel && entry.fallback != kModel) ||
+             models::is_hidden_projection(entry.held.placement.name);
+    });
   for (const auto& entry : entries) find_tensor(manifest, entry, folder);  // before a rank waits for the others
   check_model_size(manifest, entries, state, mesh, folder);
   std::vector<Need> needs;

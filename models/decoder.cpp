@@ -8,6 +8,7 @@
 #include "gantry/models/altup.h"
 #include "gantry/models/decoder_mtp.h"
 #include "gantry/models/described/vision_modules.h"
+#include "gantry/models/hidden_states.h"
 #include "gantry/models/layer_inputs.h"
 #include "gantry/models/optional_parts.h"
 #include "gantry/models/register_at.h"
@@ -129,6 +130,21 @@ void DecoderImpl::initialise() {
 
 void DecoderImpl::add_embedding_noise(double alpha) {
   noise_ = register_module(kEmbeddingNoise, std::make_shared<nn::EmbeddingNoiseImpl>(alpha));
+}
+
+void DecoderImpl::return_hidden_states(std::int64_t projected) {
+  if (projected == 0) {
+    full_hidden_ = register_module(kFullHiddenStates, nn::PrepareInput());
+    return;
+  }
+  hidden_projection_ = linear_at(*this, kHiddenProjection, embedding_columns(spec), projected, false);
+  const torch::NoGradGuard no_grad;
+  torch::nn::init::normal_(hidden_projection_->weight, 0, spec.initializer_range);
+}
+
+std::string DecoderImpl::hidden_states_module() const {
+  if (hidden_projection_) return kHiddenProjection;
+  return full_hidden_ ? kFullHiddenStates : "";
 }
 
 torch::Tensor DecoderImpl::embed(const StageContext& stage, const torch::Tensor& input_ids,
@@ -275,8 +291,16 @@ TensorDict DecoderImpl::run_stage(const StageContext& stage, const TensorDict& i
     const nn::StreamScope scope(stage, nullptr);
     return {{"logits", head_(last)}};
   }
+  return token_results(stage, hidden);
+}
+
+TensorDict DecoderImpl::token_results(const StageContext& stage, const torch::Tensor& hidden) {
   if (stage.vocabulary_apart()) return {{"hidden", hidden}};
-  return nn::head_output(head_, hidden, {.scale = spec.logit_scale, .soft_cap = spec.logit_soft_cap});
+  TensorDict results = nn::head_output(head_, hidden, {.scale = spec.logit_scale, .soft_cap = spec.logit_soft_cap});
+  if (!stage.batch().contains("labels")) return results;
+  if (hidden_projection_) results.set(kHiddenStates, hidden_projection_(hidden));
+  if (full_hidden_) results.set(kHiddenStates, full_hidden_(hidden));
+  return results;
 }
 
 TensorDict DecoderImpl::forward(const TensorDict& inputs) {

@@ -16,13 +16,14 @@ const SplitDim* split_logits(const SplitOutputs& split) {
   return dim != split.end() && dim->second.placement.sharded() ? &dim->second : nullptr;
 }
 
-Criterion distilled_tokens(double alpha, const TokenDivergences& divergences) {
-  const auto compare = [divergences, alpha](const TensorDict& outputs, const TensorDict& batch,
-                                            const SplitOutputs& split) {
+Criterion distilled_tokens(double alpha, const TokenNumbers& divergences, const TokenNumbers& added) {
+  const auto compare = [divergences, added, alpha](const TensorDict& outputs, const TensorDict& batch,
+                                                   const SplitOutputs& split) {
     const torch::Tensor &logits = outputs.at("logits"), &labels = batch.at("labels");
     const torch::Tensor counted = labels != -100;
-    torch::Tensor losses = (1 - alpha) * divergences(logits, batch, split).masked_fill(~counted, 0);
+    torch::Tensor losses = (1 - alpha) * divergences(outputs, batch, split).masked_fill(~counted, 0);
     if (alpha > 0) losses = losses + alpha * token_losses(logits, labels, split);
+    if (added) losses = losses + added(outputs, batch, split).masked_fill(~counted, 0);
     const torch::Tensor known = on_host(labels);
     return Loss(losses.sum(), (known.defined() ? known != -100 : counted).sum());
   };

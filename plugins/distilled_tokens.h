@@ -7,13 +7,13 @@
 
 namespace gantry {
 
-// The divergence of each token, [samples, tokens], also of those that do not count.
-using TokenDivergences =
-    std::function<torch::Tensor(const torch::Tensor& logits, const TensorDict& batch, const SplitOutputs& split)>;
+// A number of each token, [samples, tokens], also of those that do not count.
+using TokenNumbers =
+    std::function<torch::Tensor(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split)>;
 
-// The mean of alpha CE + (1 - alpha) divergence over the tokens of which `labels` [samples, tokens] is not -100. The
-// labels are aligned with the logits. CE is the cross entropy of the labels.
-Criterion distilled_tokens(double alpha, const TokenDivergences& divergences);
+// The mean of alpha CE + (1 - alpha) divergence + added over the tokens of which `labels` [samples, tokens] is not
+// -100. The labels are aligned with the output "logits". CE is the cross entropy of the labels. `added`: none if empty.
+Criterion distilled_tokens(double alpha, const TokenNumbers& divergences, const TokenNumbers& added = {});
 
 // The ranks with the other columns of the logits; null: this rank has all of them.
 const SplitDim* split_logits(const SplitOutputs& split);

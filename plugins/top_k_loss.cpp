@@ -74,8 +74,8 @@ torch::Tensor top_k_divergences(const torch::Tensor& logits, const torch::Tensor
 
 Criterion top_k_loss(double alpha, double temperature) {
   return distilled_tokens(
-      alpha, [temperature](const torch::Tensor& logits, const TensorDict& batch, const SplitOutputs& split) {
-        const torch::Tensor& tops = batch.at(kTeacherTops);
+      alpha, [temperature](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
+        const torch::Tensor &logits = outputs.at("logits"), &tops = batch.at(kTeacherTops);
         require_tops(tops, logits);
         const TopTokens teacher = unpacked(tops.flatten(0, 1));
         const torch::Tensor each =

@@ -7,6 +7,7 @@
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/vision_modules.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/models/hidden_states.h"
 #include "gantry/models/text_rows.h"
 #include "gantry/models/vision/images_by_sample.h"
 #include "gantry/policies/text_groups.h"
@@ -58,6 +59,10 @@ ShardPlan shards_of(const models::DecoderImpl& model) {
   if (!models::predicts_tokens(spec))
     plan.push_back({models::kFullSequence, PrepareInput{.from = Shard{1}, .to = Replicate{}}});
   if (spec.labels > 0) plan.push_back({names.head, FullSequence{}});
+  if (const std::string hidden = model.hidden_states_module(); hidden == models::kHiddenProjection)
+    plan.push_back({hidden, Column{}});
+  else if (!hidden.empty())
+    plan.push_back({hidden, PrepareInput{.from = Shard{1}, .to = Replicate{}}});
   if (spec.embedding_width > 0)
     for (const auto& projection : {names.project_in, names.project_out})
       plan.push_back({projection, SequenceParallel{}});
@@ -81,13 +86,15 @@ std::vector<std::string> embedding_modules(const models::DecoderImpl& model) {
 }
 
 // The modules after the layers.
-std::vector<std::string> head_modules(const DecoderSpec& spec) {
+std::vector<std::string> head_modules(const models::DecoderImpl& model) {
+  const DecoderSpec& spec = model.spec;
   const DecoderNames& names = spec.names;
   std::vector<std::string> paths = after_layers(spec);
   if (spec.norm.exists() && spec.mtp_loss == 0) paths.push_back(names.norm);
   if (spec.embedding_width > 0) paths.push_back(names.project_out);
   if (!models::predicts_tokens(spec)) paths.emplace_back(models::kFullSequence);
   if (!spec.sentence) paths.push_back(names.head);
+  if (const std::string hidden = model.hidden_states_module(); !hidden.empty()) paths.push_back(hidden);
   if (spec.sentence && spec.sentence->compares) paths.emplace_back(models::kSamples);
   return paths;
 }
@@ -96,12 +103,12 @@ std::vector<std::string> head_modules(const DecoderSpec& spec) {
 StageLayout stages_of(const models::DecoderImpl& model) {
   const DecoderSpec& spec = model.spec;
   std::vector<std::string> embedding = embedding_modules(model);
-  if (!spec.vision) return {.first = embedding, .repeated = spec.names.layers, .last = head_modules(spec)};
+  if (!spec.vision) return {.first = embedding, .repeated = spec.names.layers, .last = head_modules(model)};
   const models::EncoderPaths encoder = models::encoder_paths(*spec.vision);
   embedding.insert(embedding.end(), encoder.after.begin(), encoder.after.end());
   return {.first = encoder.before,
           .repeated = {{encoder.layers, {}}, {spec.names.layers, embedding}},
-          .last = head_modules(spec)};
+          .last = head_modules(model)};
 }
 
 std::string without_context(const DecoderSpec& spec) {
@@ -163,6 +170,8 @@ ModelSplit DecoderPolicy::split(const models::DecoderImpl& model) const {
   if (split.without_context.empty() && !has_groups) split.context = context_of(spec);
   if (models::predicts_tokens(spec)) {
     split.split_outputs = {{"logits", spec.names.head}};
+    if (const std::string hidden = model.hidden_states_module(); hidden == models::kHiddenProjection)
+      split.split_outputs.push_back({models::kHiddenStates, hidden});
     split.continuation = {.is_cached = true, .positions = spec.unlimited_positions ? 0 : spec.positions};
     if (spec.vision)
       split.continuation.with_images = [vision = *spec.vision](TensorDict batch) {

@@ -91,7 +91,7 @@ class StoringPass {
         student_(student),
         teacher_(teacher),
         logits_(logits),
-        layout_(booster.plugin(), student, vocabulary_of(config)) {}
+        layout_(booster.plugin(), student, {.vocabulary = vocabulary_of(config)}) {}
 
   void store(const StoredSamples& samples) {
     DataLoader loader(samples_in_order(samples.source),
@@ -113,8 +113,8 @@ class StoringPass {
   }
 
  private:
-  const LogitsRank* own_rank() const {
-    const auto own = std::ranges::find(layout_.logits, booster_.mesh().rank(), &LogitsRank::rank);
+  const OutputRank* own_rank() const {
+    const auto own = std::ranges::find(layout_.logits, booster_.mesh().rank(), &OutputRank::rank);
     return own == layout_.logits.end() ? nullptr : &*own;
   }
 
@@ -129,12 +129,12 @@ class StoringPass {
   }
 
   // The first of the ranks with the same tokens sends them.
-  std::vector<RankPart> held_parts(const Batch& batch, const TeacherCacheForm& form) const {
+  std::vector<RankBox> held_parts(const Batch& batch, const TeacherCacheForm& form) const {
     const auto pieces = split_evenly(batch.global_samples, layout_.replicas);
-    std::vector<RankPart> held;
-    for (const LogitsRank& each : layout_.logits) {
+    std::vector<RankBox> held;
+    for (const OutputRank& each : layout_.logits) {
       const auto replica = static_cast<std::size_t>(each.replica);
-      const bool is_first = std::ranges::find_if(layout_.logits, [&](const LogitsRank& other) {
+      const bool is_first = std::ranges::find_if(layout_.logits, [&](const OutputRank& other) {
                               return other.replica == each.replica && other.context == each.context;
                             })->rank == each.rank;
       if (!is_first || replica >= pieces.size()) continue;
@@ -152,7 +152,7 @@ class StoringPass {
     const std::int64_t samples = batch.global_samples, numbers = 2 * form.k;
     torch::Tensor all = torch::empty({world.rank() == 0 ? samples : 0, form.tokens, numbers},
                                      torch::TensorOptions(form.type()).device(device_));
-    const std::vector<RankPart> needed = {{0, {{{{0, samples}}, {{0, form.tokens}}, {{0, numbers}}}}}};
+    const std::vector<RankBox> needed = {{0, {{{{0, samples}}, {{0, form.tokens}}, {{0, numbers}}}}}};
     exchange_blocks({.moves = moves_of_rank(world.rank(), held_parts(batch, form), needed),
                      .most_rows = samples,
                      .row_bytes = form.tokens * numbers * static_cast<std::int64_t>(c10::elementSize(form.type()))},

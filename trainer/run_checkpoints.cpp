@@ -17,6 +17,7 @@
 #include "gantry/core/io/strict_json.h"
 #include "gantry/data/dataset.h"
 #include "gantry/launch/generation.h"
+#include "gantry/models/hidden_states.h"
 #include "gantry/trainer/data_contents.h"
 #include "gantry/trainer/held_out_record.h"
 #include "gantry/trainer/stream_places.h"
@@ -37,14 +38,17 @@ int count_of(const char* variable) {
   return text ? std::atoi(text) : 0;
 }
 
-// Only the parameters of a state, and the master weights that are restored from them. The optimizer state is
-// that before the first step.
+// Only the parameters of the model in a state, and the master weights that are restored from them. The optimizer state
+// is that before the first step, as is the matrix that projects hidden states.
 class Weights final : public StateSource {
  public:
   explicit Weights(StateSource& whole) : complete_(whole) {}
   std::vector<StateEntry> state_entries() override {
     auto entries = complete_.state_entries();
-    std::erase_if(entries, [](const StateEntry& entry) { return entry.kind != kModel && entry.fallback != kModel; });
+    std::erase_if(entries, [](const StateEntry& entry) {
+      return (entry.kind != kModel && entry.fallback != kModel) ||
+             models::is_hidden_projection(entry.held.placement.name);
+    });
     return entries;
   }
   int first_holder(const Placement& placement) const override { return complete_.first_holder(placement); }

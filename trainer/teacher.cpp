@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "gantry/booster/hidden_states.h"
 #include "gantry/booster/image_encoder.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/core/config/teacher_layout.h"
 #include "gantry/core/error.h"
+#include "gantry/models/decoder.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -56,6 +58,14 @@ Config in_own_layout(Config teacher, const Config& student) {
   return teacher;
 }
 
+// `decoder`: a model that returns its hidden states, if they are compared.
+OutputSizes sizes_of_outputs(const Config& config, torch::nn::Module& decoder) {
+  OutputSizes sizes{.vocabulary = vocabulary_of(config)};
+  if (config.train.objective.hidden_weight > 0)
+    sizes.hidden = models::embedding_columns(dynamic_cast<models::DecoderImpl&>(decoder).spec);
+  return sizes;
+}
+
 }  // namespace
 
 Teacher::OwnLayout::OwnLayout(World& base, const Config& teacher, Mesh mesh)
@@ -70,25 +80,25 @@ Teacher::Teacher(const Config& config, World& world, Booster& booster, const Boo
     teacher = in_own_layout(std::move(teacher), config);
     own_ = std::make_unique<OwnLayout>(world, teacher, std::move(*mesh));
   }
-  boosted_ = boost(teacher);
-  if (own_) {
-    const std::int64_t vocabulary = vocabulary_of(config);
-    own_->layouts = std::make_unique<TeacherLayouts>(LogitsLayout(student_.plugin(), student, vocabulary),
-                                                     LogitsLayout(own_->booster.plugin(), boosted_, vocabulary),
-                                                     world.device(), student_.mesh().world_group());
-  }
+  boosted_ = boost(teacher, config.train.objective.hidden_weight > 0);
+  const OutputSizes sizes = sizes_of_outputs(config, boosted_.model->module());
+  LogitsLayout of_student(student_.plugin(), student, sizes), of_teacher(this->booster().plugin(), boosted_, sizes);
+  if (own_ || !of_student.has_tokens_of(of_teacher))
+    layouts_ = std::make_unique<TeacherLayouts>(std::move(of_student), std::move(of_teacher), world.device(),
+                                                student_.mesh().world_group());
   load_weights(teacher, boosted_, this->booster().mesh());
 }
 
-Boosted Teacher::boost(const Config& teacher) {
-  const auto boosted = [&](Booster& booster, const std::shared_ptr<TeacherLogits>& logits) {
-    return booster.boost(BoostRequest{.model = build_model(teacher),
-                                      .criterion = keep_logits(logits),
-                                      .policy = policies().at(teacher.model.policy)()});
+Boosted Teacher::boost(const Config& teacher, bool returns_hidden) {
+  const auto boosted = [&] {
+    const auto model = build_model(teacher);
+    if (returns_hidden) return_hidden_states(*model);
+    return booster().boost(BoostRequest{
+        .model = model, .criterion = keep_logits(computed_), .policy = policies().at(teacher.model.policy)()});
   };
-  if (!own_) return boosted(student_, logits_);
+  if (!own_) return boosted();
   try {
-    return boosted(own_->booster, own_->logits);
+    return boosted();
   } catch (const ConfigError& error) {
     throw ConfigError({"train.objective.teacher_parallel",
                        std::string("the teacher does not fit its layout: ") + error.what(), "a layout of the teacher",
@@ -96,24 +106,24 @@ Boosted Teacher::boost(const Config& teacher) {
   }
 }
 
-void Teacher::run(Batch& batch, TeacherLogits& logits) {
+void Teacher::run(Batch& batch) {
   batch.tensors.set(kTeacherRows, torch::arange(batch.samples, torch::kInt64));
-  logits.samples = batch.samples;
+  computed_->samples = batch.samples;
   booster().execute_pipeline(batch, boosted_, {.broadcast_loss = true, .forward_only = true});
 }
 
 Batch Teacher::prepare(Batch batch) {
-  if (!own_) {
-    run(batch, *logits_);
+  if (!layouts_) {
+    run(batch);
+    *logits_ = *computed_;
     return batch;
   }
   const auto compute = [this](const Batch& given) {
     Batch part = given;
-    run(part, *own_->logits);
-    return std::exchange(own_->logits->logits, {});  // only the student's layout keeps them
+    run(part);
+    return std::exchange(*computed_, {});  // only the student's layout keeps them
   };
-  logits_->logits = own_->layouts->logits_of(batch, compute, logits_->logits);
-  logits_->samples = batch.samples;
+  layouts_->compute_outputs(batch, compute, *logits_);
   batch.tensors.set(kTeacherRows, torch::arange(batch.samples, torch::kInt64));
   return batch;
 }

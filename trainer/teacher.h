@@ -19,8 +19,8 @@ class Teacher {
   Teacher(const Config& config, World& world, Booster& booster, const Boosted& student,
           std::shared_ptr<TeacherLogits> logits);
 
-  // Computes the teacher's logits of a batch, and returns the batch with the entry that finds them. Collective over the
-  // world.
+  // Computes the teacher's logits and hidden states of a batch, and returns the batch with the entry that finds them.
+  // Collective over the world.
   Batch prepare(Batch batch);
 
  private:
@@ -29,19 +29,22 @@ class Teacher {
     OwnLayout(World& base, const Config& teacher, Mesh mesh);
     World world;
     Booster booster;
-    std::shared_ptr<TeacherLogits> logits = std::make_shared<TeacherLogits>();
-    std::unique_ptr<TeacherLayouts> layouts;
   };
 
   Booster& booster() { return own_ ? own_->booster : student_; }
-  Boosted boost(const Config& teacher);
-  // Computes the logits of a batch of the teacher's layout.
-  void run(Batch& batch, TeacherLogits& logits);
+  Boosted boost(const Config& teacher, bool returns_hidden);
+  // Computes the outputs of a batch of the teacher's layout.
+  void run(Batch& batch);
 
   Booster& student_;
   std::shared_ptr<TeacherLogits> logits_;  // in the student's layout
   std::unique_ptr<OwnLayout> own_;         // null: the student's layout
+  // In the teacher's layout.
+  std::shared_ptr<TeacherLogits> computed_ = std::make_shared<TeacherLogits>();
   Boosted boosted_;
+  // Null: each rank has the parts that the student compares there. Two models in one layout may divide a sequence in
+  // different ways over the ranks of cp, by their numbers of heads.
+  std::unique_ptr<TeacherLayouts> layouts_;
 };
 
 }  // namespace gantry

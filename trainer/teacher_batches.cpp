@@ -112,9 +112,9 @@ Batch move_batch(const Batch& mine, const TeacherRound& round, const BatchNote& 
   std::int64_t sample_bytes = 0;
   for (const BatchNote::Entry& entry : note.entries) sample_bytes += bytes_of_sample(entry);
   const auto part_of = [&](int rank, const Range& samples) {
-    return RankPart{rank, {{{samples}, {{0, sample_bytes}}}}};
+    return RankBox{rank, {{{samples}, {{0, sample_bytes}}}}};
   };
-  std::vector<RankPart> held, needed;
+  std::vector<RankBox> held, needed;
   for (std::size_t replica = 0; replica < readers.size(); ++replica)
     held.push_back(part_of(readers[replica], round.samples[replica]));
   for (int rank = 0; rank < group.size(); ++rank)

@@ -74,10 +74,10 @@ class ExchangedRows {
 
 }  // namespace
 
-std::vector<BlockMove> moves_of_rank(int rank, const std::vector<RankPart>& held, const std::vector<RankPart>& needed) {
+std::vector<BlockMove> moves_of_rank(int rank, const std::vector<RankBox>& held, const std::vector<RankBox>& needed) {
   std::vector<BlockMove> moves;
-  for (const RankPart& from : held)
-    for (const RankPart& to : needed) {
+  for (const RankBox& from : held)
+    for (const RankBox& to : needed) {
       if (from.rank != rank && to.rank != rank) continue;
       common_blocks(from.box, to.box, [&](const Block& source, const Block& target) {
         moves.push_back({from.rank, to.rank, source, target});

@@ -10,7 +10,7 @@
 namespace gantry {
 
 // The part of a tensor that a rank holds, or needs.
-struct RankPart {
+struct RankBox {
   int rank = 0;
   Box box;
 };
@@ -24,7 +24,7 @@ struct BlockMove {
 
 // The moves from or to `rank` that give every rank of `needed` its part, in an order that sender and receiver share.
 // No two boxes of `held` have a common element.
-std::vector<BlockMove> moves_of_rank(int rank, const std::vector<RankPart>& held, const std::vector<RankPart>& needed);
+std::vector<BlockMove> moves_of_rank(int rank, const std::vector<RankBox>& held, const std::vector<RankBox>& needed);
 
 // A tensor of which ranks have parts.
 struct BlockExchange {

@@ -146,6 +146,7 @@ void read_objective(ConfigFaults& faults, ConfigSection section, ObjectiveConfig
   section.text("teacher_cache", objective.teacher_cache);
   section.number("temperature", objective.temperature, 0, kInfinity, /*open_below=*/true);
   section.number("alpha", objective.alpha, 0, 1);
+  section.number("hidden_weight", objective.hidden_weight, 0, kInfinity);
   section.text("reference", objective.reference);
   section.text("reference_cache", objective.reference_cache);
   if (objective.loss_type != "sigmoid" && objective.loss_type != "robust" && objective.label_smoothing > 0)
@@ -155,6 +156,11 @@ void read_objective(ConfigFaults& faults, ConfigSection section, ObjectiveConfig
     section.fault("teacher", "the key is missing", "the directory of the teacher, which distill needs");
   if (objective.top_k > 0 && objective.teacher_cache.empty())
     section.fault("teacher_cache", "the key is missing", "a directory for the log-probabilities of top_k");
+  if (distils && objective.top_k > 0 && objective.hidden_weight > 0)
+    section.fault(
+        "hidden_weight",
+        fmt::format("{} needs the hidden states of the teacher, but top_k stores none", objective.hidden_weight),
+        "0 with top_k", "remove one of the two keys");
   if (distils && objective.top_k > 0 && objective.loss_type != "forward")
     section.fault("loss_type",
                   fmt::format("{} compares the probabilities of all tokens, but top_k keeps {}", objective.loss_type,

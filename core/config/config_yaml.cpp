@@ -212,6 +212,7 @@ std::string objective_text(const ObjectiveConfig& objective) {
     text += fmt::format(", top_k: {}, teacher_cache: {}", objective.top_k, quoted(objective.teacher_cache));
   if (name == "distill") add("temperature", objective.temperature);
   if (name == "distill") add("alpha", objective.alpha);
+  if (name == "distill") add("hidden_weight", objective.hidden_weight);
   if (!objective.reference.empty()) text += ", reference: " + quoted(objective.reference);
   if (!objective.reference_cache.empty()) text += ", reference_cache: " + quoted(objective.reference_cache);
   return text + "}";

@@ -64,6 +64,44 @@ TEST(DistillationLoss, IsZeroForTheTeacherItself) {
   }
 }
 
+TEST(DistillationLoss, AddsTheMeanDistanceOfHiddenStates) {
+  const auto options = torch::TensorOptions(torch::kFloat64);
+  const auto numbers = [&](std::vector<std::int64_t> shape, double factor) {
+    const torch::Tensor index = torch::arange(torch::tensor(shape).prod().item<std::int64_t>(), options);
+    return (index * factor).sin().view(shape);
+  };
+  auto teacher = std::make_shared<TeacherLogits>();
+  teacher->logits = numbers({2, 3, 7}, 1.7);
+  teacher->hidden = numbers({2, 3, 5}, 2.3);
+  const torch::Tensor logits = teacher->logits.flip({0});  // so that the divergence is zero
+  const torch::Tensor input = numbers({2, 3, 4}, 0.9), projection = numbers({5, 4}, 3.1).set_requires_grad(true);
+  const TensorDict batch = {{"labels", torch::tensor({{1, 2, -100}, {3, 4, 5}})},
+                            {kTeacherRows, torch::tensor({1, 0})}};
+  const Loss loss = distillation_loss({.name = "distill", .loss_type = "forward", .hidden_weight = 0.7}, teacher)(
+      {{"logits", logits}, {"hidden_states", torch::matmul(input, projection.t())}}, batch, {});
+  loss.sum.backward();
+  const torch::NoGradGuard no_grad;
+  torch::Tensor difference = torch::matmul(input, projection.t()) - teacher->hidden.flip({0});
+  difference[0][2].zero_();  // the token without a label
+  EXPECT_NEAR(loss.sum.item<double>(), 0.7 / 5 * difference.square().sum().item<double>(), 1e-12);
+  EXPECT_EQ(loss.count.item<std::int64_t>(), 5);
+  const torch::Tensor expected = 0.7 * 2 / 5 * torch::matmul(difference.reshape({6, 5}).t(), input.reshape({6, 4}));
+  EXPECT_LE((projection.grad() - expected).abs().max().item<double>(), 1e-12);
+}
+
+TEST(DistillationLoss, RefusesMissingAndOtherHiddenStates) {
+  auto teacher = std::make_shared<TeacherLogits>();
+  teacher->logits = torch::zeros({1, 2, 4});
+  const Criterion loss = distillation_loss({.name = "distill", .hidden_weight = 1}, teacher);
+  TensorDict outputs = {{"logits", torch::zeros({1, 2, 4})}};
+  const TensorDict batch = {{"labels", torch::tensor({{1, 2}})}, {kTeacherRows, torch::tensor({0})}};
+  EXPECT_THROW(loss(outputs, batch, {}), UsageError);
+  teacher->hidden = torch::zeros({1, 2, 3});
+  EXPECT_THROW(loss(outputs, batch, {}), UsageError);
+  outputs.set("hidden_states", torch::zeros({1, 2, 6}));
+  EXPECT_THROW(loss(outputs, batch, {}), UsageError);
+}
+
 TEST(DistillationLoss, RefusesLogitsOfAnotherShape) {
   auto teacher = std::make_shared<TeacherLogits>();
   const Criterion loss = distillation_loss({.name = "distill"}, teacher);

@@ -155,6 +155,31 @@ TEST(DistillationRun, LearnsFromATeacherInEveryLayout) {
   }
 }
 
+// The checkpoint has the projection of the hidden states, and the commands that read it do not need it.
+TEST(DistillationRun, ComparesHiddenStates) {
+  const PreferenceRun run("{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/llama, hidden_weight: 0.5}",
+                          sums(20));
+  const std::string sets =
+      "--set model.config.resid_pdrop=0 --set model.config.n_embd=12 --set model.config.vocab_size=211 "
+      "--set data.tokenizer=bytes --set data.sequence_length=16 --set checkpoint.every=2 --set checkpoint.path=";
+  const std::string one = run.scratch / "one", two = run.scratch / "two";
+  const Outcome alone = run.train("alone", sets + one);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const auto metrics = run.metrics("alone");
+  EXPECT_LT(metrics[4].at("loss").get<double>(), metrics[0].at("loss").get<double>());
+  const std::string split = sets + two + " --set parallel.tensor=2 --set parallel.pipeline=2";
+  ASSERT_EQ(run.train("parts", split + " --set train.steps=2").exit_code, 0);
+  const Outcome rest = run.train("parts", sets + two + " --set parallel.data=2 --set checkpoint.resume=auto");
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  expect_same_metrics(metrics, run.metrics("parts"), "resumed");
+  const Outcome exported =
+      run_program(fmt::format("{} checkpoint export {} {}", gantry_program(), one, run.scratch / "exported"));
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  const Outcome text = run_program(fmt::format(
+      "{} generate --model {} --prompt a --max-new-tokens 2 --set precision=float64", gantry_program(), one));
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+}
+
 TEST(DistillationRun, LearnsFromATeacherInALayoutOfItsOwn) {
   const std::string lines = sums(21);
   const PreferenceRun run("{name: distill, teacher: " GANTRY_SOURCE_DIR "/tests/golden/llama, alpha: 0.2}", lines);

@@ -171,6 +171,10 @@ std::vector<ConfigKey> train_keys() {
       {"train.objective.teacher_cache", "", "directory in which the log-probabilities of `top_k` are stored", &kTopK},
       {"train.objective.temperature", "1", "divisor of the logits of student and teacher", &kDistill},
       {"train.objective.alpha", "0", "share of the cross entropy of the labels in the loss", &kDistill},
+      {"train.objective.hidden_weight", "0",
+       "weight of the distance between the last hidden states of student and teacher "
+       "([docs/preferences.md](preferences.md#hidden-states)); 0: they are not compared",
+       &kDistill},
       {"train.objective.reference", "",
        "directory with the weights of the reference model, in the form of `model.path`, or with a PEFT adapter on the "
        "base of `model.path`; empty: the weights before the first step, without new adapters",

@@ -22,7 +22,9 @@ void load_libraries(const Config& config);
 Config resolve_model(Config config);
 
 // Returns a model of the policy's family in the configured precision, with deferred initial weights, and with adapters
-// and frozen parameters according to `lora` and `train.freeze` (lora.h). The configuration must be resolved.
+// and frozen parameters according to `lora` and `train.freeze` (lora.h). With train.objective.hidden_weight, it returns
+// its hidden states, and may have a matrix that projects them to the size of the teacher's, whose config.json is read.
+// The configuration must be resolved.
 // Throws ConfigError, for example if more ranks share the layers or the experts than the model has heads or experts.
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 

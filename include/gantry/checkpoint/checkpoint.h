@@ -76,7 +76,8 @@ std::optional<AgreedCheckpoint> agree_on_checkpoint(const ProcessGroupMesh& mesh
 // Loads every entry of the state from a checkpoint that was written in any layout. Each rank reads what it needs. The
 // ranks also share the work of checking the hashes of all files, and call `checked` with the number of bytes of each
 // checked piece. A checkpoint of step 0 without optimizer state (an imported model) leaves the optimizer state
-// unchanged. Collective over the world.
+// unchanged, and the matrix that projects hidden states for a teacher. A state without this matrix can be loaded from a
+// checkpoint that has it. Collective over the world.
 // Throws CheckpointError for missing or unexpected tensors and for other shapes, before anything is changed. Throws it
 // for damaged files too; do not use the state after that.
 void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, const ProcessGroupMesh& mesh,

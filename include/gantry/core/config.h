@@ -238,6 +238,7 @@ struct ObjectiveConfig {
   std::string teacher_cache;  // distill: directory of the stored log-probabilities
   double temperature = 1;     // distill: of both distributions
   double alpha = 0;           // distill: share of the cross entropy of the labels
+  double hidden_weight = 0;   // distill: weight of the distance of the last hidden states; 0: they are not compared
   // dpo, ipo, kto: directory of the reference weights, or of an adapter on the base; empty: the initial weights
   std::string reference;
   std::string reference_cache;  // directory of the reference's log-probabilities; empty: they are not stored

@@ -144,11 +144,12 @@ class DecoderImpl : public torch::nn::Module {
   // in the order of its image tokens. Images after those of the tokens are padding. For images of any size they are
   // [B, patches, numbers of a patch], with image_grid_thw [B, images, 3], or padded images with their sizes in
   // image_sizes [B, images, 2].
-  // Returns {logits [B, S, V]}, without the layers of multi-token prediction; with a head for labels {logits [B,
-  // labels]}. If the batch has pooled_tokens int64 [B, n], a head for labels returns {logits [B, n, labels]} of these
-  // tokens of each sample. A model of sentence embeddings returns {last_hidden_state [B, S, H], sentence_embedding [B,
-  // modes * H]}, or the outputs of groups of texts (SentencePooling::compares) for inputs [B, texts, S].
-  // Models with nn::RotaryOptions::sections also read position_ids [3, B, S].
+  // Returns {logits [B, S, V]}, without the layers of multi-token prediction, and with return_hidden_states() for a
+  // batch with labels also {hidden_states}; with a head for labels {logits [B, labels]}. If the batch has pooled_tokens
+  // int64 [B, n], a head for labels returns {logits [B, n, labels]} of these tokens of each sample. A model of sentence
+  // embeddings returns {last_hidden_state [B, S, H], sentence_embedding [B, modes * H]}, or the outputs of groups of
+  // texts (SentencePooling::compares) for inputs [B, texts, S]. Models with nn::RotaryOptions::sections also read
+  // position_ids [3, B, S].
   TensorDict forward(const TensorDict& inputs);
   // Runs one stage. Stages exchange {hidden [B, S, H]}, and in training after the layers of multi-token prediction also
   // the hidden states of their depths. With streams, hidden is [B, S, N * H], and there are further entries:
@@ -163,6 +164,13 @@ class DecoderImpl : public torch::nn::Module {
   // boosted.
   void add_embedding_noise(double alpha);
   bool has_embedding_noise() const { return noise_ != nullptr; }
+
+  // Lets forwards of batches with labels return hidden_states [B, S, columns of the head] too, which the head reads.
+  // With `projected` they are [B, S, projected]: their product with a new matrix, which has the initial values of the
+  // other layers. For models that predict tokens. Call it once, before the model is boosted.
+  void return_hidden_states(std::int64_t projected = 0);
+  // The path of the module that computes them; empty without return_hidden_states().
+  std::string hidden_states_module() const;
 
   const DecoderSpec spec;
 
@@ -193,6 +201,8 @@ class DecoderImpl : public torch::nn::Module {
   torch::Tensor rows_of_positions(const StageContext& stage, const nn::TokenContext& known,
                                   const torch::Tensor& input_ids) const;
   TensorDict run_stage(const StageContext& stage, const TensorDict& input, nn::TokenContext tokens);
+  // The outputs for `hidden`, the input of the head.
+  TensorDict token_results(const StageContext& stage, const torch::Tensor& hidden);
   TensorDict compare_texts(const StageContext& stage, const TensorDict& input);
   // `own`: the output of the last layer and norm.
   TensorDict sentence_results(const StageContext& stage, const nn::TokenContext& known, const torch::Tensor& own) const;
@@ -209,7 +219,10 @@ class DecoderImpl : public torch::nn::Module {
   torch::nn::ModuleList layers_;
   DecoderNorm embedding_norm_, norm_;
   nn::Linear project_in_{nullptr}, project_out_{nullptr}, head_{nullptr};
-  nn::PrepareInput full_sequence_{nullptr};         // null: the head has an output for each token
+  nn::PrepareInput full_sequence_{nullptr};  // null: the head has an output for each token
+  // Both null: the hidden states are not returned.
+  nn::PrepareInput full_hidden_{nullptr};
+  nn::Linear hidden_projection_{nullptr};
   std::shared_ptr<nn::GatherSamplesImpl> samples_;  // null unless sentence embeddings are compared
 };
 TORCH_MODULE(Decoder);

@@ -174,6 +174,8 @@ const KeyCase kKeyCases[] = {
      "the key has no effect with objective dpo", "train: {objective: {name: distill, teacher: x, temperature: 2}}"},
     {"train.objective.alpha", "train: {objective: {name: dpo, alpha: 0.5}}", "the key has no effect with objective dpo",
      "train: {objective: {name: distill, teacher: x, alpha: 0.5}}"},
+    {"train.objective.hidden_weight", "train: {objective: {name: dpo, hidden_weight: 0.5}}",
+     "the key has no effect with objective dpo", "train: {objective: {name: distill, teacher: x, hidden_weight: 0.5}}"},
     {"train.objective.gamma", "train: {objective: {name: dpo, gamma: 1}}", "the key has no effect with objective dpo",
      "train: {objective: {name: simpo, gamma: 1}}"},
     {"train.objective.cpo_alpha", "train: {objective: {name: dpo, cpo_alpha: 1}}",

@@ -21,6 +21,8 @@ struct BadCase {
 
 // Line and column are those of the key.
 const BadCase kBadCases[] = {
+    {"train: {objective: {name: distill, teacher: x, top_k: 4, teacher_cache: y, hidden_weight: 1}}",
+     "train.objective.hidden_weight: 1 needs the hidden states of the teacher, but top_k stores none"},
     {"data: {format: images, path: x, flip: 1.5}", "data.flip: '1.5'; expected a probability from 0 to 1"},
     {"lora: {target_modules: [q_proj]}\nexperts: {bias_update: 0.001}", "experts.bias_update: the biases of experts"},
     {"paralel: {tensor: 2}", "c.yaml:2:1: paralel: unknown key"},
