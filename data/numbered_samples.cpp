@@ -1,13 +1,10 @@
 #include "gantry/data/numbered_samples.h"
 
 #include <algorithm>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "gantry/checkpoint/format/files.h"
 #include "gantry/core/error.h"
 #include "gantry/data/drawn_dataset.h"
 #include "gantry/data/sample_numbers.h"
@@ -107,25 +104,6 @@ SampleSource samples_in_order(const SampleSource& source) {
     return std::vector<WeightedDataset>{{std::make_shared<const JoinedDatasets>(std::move(sets)), 1}};
   };
   return joined;
-}
-
-std::string digest_of_samples(const Dataset& dataset, const OpenProgress& progress) {
-  Hasher hasher;
-  std::string form = fmt::format("{}", dataset.sequence_length());
-  for (const SampleEntry& entry : dataset.entries())
-    form += fmt::format("\n{} {} {} {} {}", entry.name, facts_of(entry.type).name, entry.first, entry.length,
-                        fmt::join(entry.shape, " "));
-  hasher.update(form.data(), form.size());
-  std::map<NumberType, std::vector<std::byte>> rows;
-  for (const auto& [type, width] : widths_of(dataset.entries()))
-    if (width > 0) rows[type].resize(static_cast<std::size_t>(width) * facts_of(type).bytes);
-  for (std::int64_t sample = 0; sample < dataset.size(); ++sample)
-    for (auto& [type, numbers] : rows) {
-      dataset.read_numbers(sample, {type, numbers.data()});
-      hasher.update(numbers.data(), numbers.size());
-      progress(numbers.size());
-    }
-  return hasher.digits();
 }
 
 }  // namespace gantry

@@ -18,7 +18,4 @@ SampleSource numbered_samples(SampleSource source, bool held_out, const std::str
 // The samples of all data sets of the source once, in the order of their numbers: one data set.
 SampleSource samples_in_order(const SampleSource& source);
 
-// XXH3-128 of the entries and of the numbers of all samples, as 32 hexadecimal digits. Calls `progress` while it reads.
-std::string digest_of_samples(const Dataset& dataset, const OpenProgress& progress);
-
 }  // namespace gantry

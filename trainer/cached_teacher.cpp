@@ -14,6 +14,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/io/paths.h"
 #include "gantry/data/numbered_samples.h"
+#include "gantry/data/sample_digest.h"
 #include "gantry/plugins/distilled_tokens.h"
 #include "gantry/plugins/top_k_loss.h"
 #include "gantry/plugins/top_tokens.h"
@@ -51,9 +52,11 @@ std::string key_of(const Config& config, const std::string& teacher, const std::
 }
 
 void identify(const Config& config, const std::string& teacher, const OpenProgress& progress, StoredSamples& samples) {
-  const auto data = samples_in_order(samples.source).open(progress).front().dataset;
+  const SampleSource in_order = samples_in_order(samples.source);
+  const auto data = in_order.open(progress).front().dataset;  // held, so that the digest does not encode it again
   samples.form.samples = data->size();
-  samples.form.key = key_of(config, teacher, digest_of_samples(*data, progress));
+  const int workers = config.data.workers > 0 ? config.data.workers : at::get_num_threads();
+  samples.form.key = key_of(config, teacher, sample_digest(in_order, workers, progress));
   const std::string& folder = config.train.objective.teacher_cache;
   samples.is_stored = path_exists(teacher_cache_path(folder, samples.form));
   if (samples.is_stored) TeacherCache(folder, samples.form);  // throws if it is damaged

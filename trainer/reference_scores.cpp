@@ -11,10 +11,10 @@
 #include "gantry/checkpoint/disk_work.h"
 #include "gantry/checkpoint/format/adapter_config.h"
 #include "gantry/core/error.h"
+#include "gantry/data/sample_digest.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/libtorch.h"
 #include "gantry/trainer/reference_cache.h"
-#include "gantry/trainer/sample_digest.h"
 
 namespace gantry {
 namespace {
@@ -153,9 +153,8 @@ void ReferenceScorer::compute(Booster& booster, Boosted& boosted) {
   std::vector<DataLoader> loaders;
   for (Part& part : parts_) {
     if (part.is_stored) continue;
-    loaders.emplace_back(part.source, DataLoaderOptions{.global_batch = config_.data.batch_size,
-                                                        .shuffle = false,
-                                                        .keep_last = true});
+    loaders.emplace_back(
+        part.source, DataLoaderOptions{.global_batch = config_.data.batch_size, .shuffle = false, .keep_last = true});
     booster.distribute(loaders.back(), boosted);
     part.rows = loaders.back().samples();
   }

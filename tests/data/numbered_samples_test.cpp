@@ -7,6 +7,7 @@
 #include "gantry/core/error.h"
 #include "gantry/data/data_loader.h"
 #include "gantry/data/drawn_dataset.h"
+#include "gantry/data/sample_digest.h"
 #include "gantry/tensors/libtorch.h"
 #include "thrown_by.h"
 
@@ -75,7 +76,7 @@ TEST(NumberedSamples, OfHeldOutDataAreNegative) {
 
 TEST(NumberedSamples, DigestIsThatOfTheNumbers) {
   const auto digest = [](const SampleSource& source) {
-    return digest_of_samples(*samples_in_order(source).open(no_progress).front().dataset, no_progress);
+    return sample_digest(samples_in_order(source), 1, no_progress);
   };
   EXPECT_EQ(digest(counted({10})).size(), 32u);
   EXPECT_EQ(digest(counted({10, 20})), digest(counted({10, 20})));

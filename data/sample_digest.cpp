@@ -1,4 +1,4 @@
-#include "gantry/trainer/sample_digest.h"
+#include "gantry/data/sample_digest.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,10 +24,9 @@ void add_entry(Hasher& hasher, const std::string& name, const torch::Tensor& ent
 
 std::string sample_digest(const SampleSource& source, int workers, const OpenProgress& progress) {
   // Collated entries are padded to the longest sample of a batch, so these samples are read one by one.
-  DataLoader loader(source, {.global_batch = source.collate ? 1 : kDigestedSamples,
-                             .shuffle = false,
-                             .workers = workers,
-                             .keep_last = true});
+  DataLoader loader(
+      source,
+      {.global_batch = source.collate ? 1 : kDigestedSamples, .shuffle = false, .workers = workers, .keep_last = true});
   loader.open(progress);
   Hasher hasher;
   for (std::int64_t step = 0; step < loader.steps(); ++step) {
