@@ -3,7 +3,7 @@
 
 namespace gantry {
 
-// Of samples (x, y): sums of raw squares would lose the digits of a small spread around a large mean.
+// The moments of samples (x, y). Sums of raw squares would lose the digits of a small spread around a large mean.
 struct Moments {
   double count = 0;
   double x = 0, y = 0;            // means
