@@ -1,77 +1,23 @@
-// The training run of a custom program: its parts, its
-// callbacks and the ways it ends, compared with a plain loop.
+// The training run of a custom program: its parts and its callbacks, compared with a plain loop.
 #include "gantry/trainer/trainer.h"
 
-#include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <mutex>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
-#include "gantry/launch/quiet_launch.h"
 #include "gantry/tensors/libtorch.h"
-#include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/train.h"
 #include "program.h"
+#include "program_run.h"
 #include "small_stack.h"
 
 namespace gantry::testing {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// A tiny GPT-2 on bytes over tp 2 x pp 2, and `keys` of the configuration.
-Config text_config(const ScratchFolder& scratch, const std::string& keys = "") {
-  const std::string text = some_letters(300);
-  return Config::parse(fmt::format(
-      "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 16}}}}\n"
-      "parallel: {{tensor: 2, pipeline: 2}}\nprecision: float64\n"
-      "data: {{format: text, path: \"{}\", sequence_length: 8, batch_size: 4}}\n"
-      "lr_schedule: {{name: cosine, warmup_steps: 2}}\noptimizer: {{lr: 1.0e-2, clip_grad_norm: 1.0}}\n"
-      "train: {{steps: 6}}\n{}",
-      scratch.write("text.txt", text), keys));
-}
-
-// The same with evaluations at every second step and checkpoints.
-Config evaluated_config(const ScratchFolder& scratch) {
-  return text_config(scratch,
-                     fmt::format("evaluation: {{path: \"{}\", every: 2, batches: 2}}\ncheckpoint: {{path: \"{}\"}}\n",
-                                 scratch / "text.txt", scratch / "checkpoints"));
-}
-
-// The notifications of the ranks of a run, in order, by rank.
-// A mutex guards them, because rank threads write them.
-class Notified {
- public:
-  void add(World& world, const std::string& what) {
-    const std::lock_guard lock(mutex_);
-    by_rank_[world.rank()].push_back(what);
-  }
-  std::vector<std::string> of_rank(int rank) {
-    const std::lock_guard lock(mutex_);
-    return by_rank_[rank];
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<int, std::vector<std::string>> by_rank_;
-};
-
-void tell_all(Trainer& trainer, Notified& notified) {
-  World& world = trainer.world();
-  trainer.add({.on_step = [&](const StepMetrics& step) { notified.add(world, fmt::format("step {}", step.step)); },
-               .on_evaluation =
-                   [&](const EvaluationMetrics& all) { notified.add(world, fmt::format("evaluation {}", all.step)); },
-               .on_save = [&](std::int64_t step) { notified.add(world, fmt::format("save {}", step)); },
-               .on_end =
-                   [&](const RunEnd& end) {
-                     notified.add(world, fmt::format("end {} {}", end.last_step, static_cast<int>(end.how)));
-                   }});
-}
 
 TEST(Trainer, GivesTheLossesOfAPlainLoop) {
   const ScratchFolder scratch;
@@ -132,90 +78,6 @@ TEST(Trainer, TellsItsCallbacksOnEveryRankAndItsSinksOnTheFirst) {
               ElementsAre("step 1", "step 2", "step 3", "step 4", "evaluation 4", "step 5", "step 6", "evaluation 6"));
 }
 
-// A sink whose disk is full at a step.
-struct FullDisk final : MetricSink {
-  FullDisk(std::int64_t step, std::int64_t evaluation) : full_at_step(step), full_at_evaluation(evaluation) {}
-  void write(const StepMetrics& step) override { require_space(step.step, full_at_step); }
-  void write(const EvaluationMetrics& all) override { require_space(all.step, full_at_evaluation); }
-  static void require_space(std::int64_t step, std::int64_t full_at) {
-    if (step == full_at) throw ResourceError({"metrics.jsonl", "No space left on device", "disk space", ""});
-  }
-  std::int64_t full_at_step, full_at_evaluation;
-};
-
-TEST(Trainer, AFullDiskOfTheOutputEndsTheRunAfterACheckpoint) {
-  struct Case {
-    std::int64_t step, evaluation, saved;
-  };
-  for (const auto& [step, evaluation, saved] : {Case{3, -1, 3}, Case{6, -1, 6}, Case{-1, 4, 4}, Case{-1, 6, 6}}) {
-    const ScratchFolder scratch;
-    const Config config = evaluated_config(scratch);
-    Notified notified;
-    EXPECT_EQ(train(config,
-                    [&](Trainer& trainer) {
-                      tell_all(trainer, notified);
-                      trainer.add(std::make_unique<FullDisk>(step, evaluation));
-                      trainer.run();
-                    }),
-              ResourceError::kExitCode);
-    EXPECT_EQ(find_newest_checkpoint(scratch / "checkpoints").folder,
-              fmt::format("{}/step-{:06}", scratch / "checkpoints", saved));
-    for (int rank = 0; rank < 4; ++rank)
-      EXPECT_THAT(notified.of_rank(rank), Contains(fmt::format("save {}", saved))) << rank;
-  }
-}
-
-// The live report is rewritten after step 2. A directory at its path stands for a full disk.
-TEST(Trainer, AReportThatCannotBeWrittenEndsTheRunAfterACheckpoint) {
-  const ScratchFolder scratch;
-  const Config config = text_config(
-      scratch, fmt::format("output: \"{}\"\ncheckpoint: {{path: \"{}\"}}\n", scratch / "run", scratch / "checkpoints"));
-  const auto block_report = [&](const StepMetrics& step) {
-    if (step.step != 1) return;
-    std::filesystem::remove(scratch / "run/report.json");
-    std::filesystem::create_directories(scratch / "run/report.json/full");
-  };
-  EXPECT_EQ(train(config,
-                  [&](Trainer& trainer) {
-                    if (trainer.world().is_main()) trainer.add({.on_step = block_report});
-                    trainer.run();
-                  },
-                  {.status = StatusPlace{}}),
-            ResourceError::kExitCode);
-  EXPECT_EQ(find_newest_checkpoint(scratch / "checkpoints").folder, scratch / "checkpoints/step-000003");
-}
-
-// The loss of the last evaluation of a run of `config` on rank 0, and all notifications of rank 0.
-std::pair<double, std::vector<std::string>> evaluated(const Config& config) {
-  Notified notified;
-  double loss = 0;
-  EXPECT_EQ(train(config,
-                  [&](Trainer& trainer) {
-                    tell_all(trainer, notified);
-                    if (trainer.world().is_main())
-                      trainer.add({.on_evaluation = [&](const EvaluationMetrics& all) { loss = all.loss; }});
-                    trainer.run();
-                  }),
-            0);
-  return {loss, notified.of_rank(0)};
-}
-
-TEST(Trainer, EvaluatesAFinishedRunWithoutTraining) {
-  const ScratchFolder scratch;
-  const std::string held_out = fmt::format("evaluation: {{path: \"{}\"}}\n", scratch / "text.txt"),
-                    only = fmt::format("evaluation: {{path: \"{}\", only: true}}\n", scratch / "text.txt");
-  const std::string saves = fmt::format("checkpoint: {{path: \"{}\"}}\n", scratch / "checkpoints");
-  const auto [expected, steps] = evaluated(text_config(scratch, held_out + saves));
-  EXPECT_GT(expected, 0);
-  for (const char* from : {"resume", "load"}) {
-    const std::string key = fmt::format("checkpoint: {{{}: \"{}\"}}\n", from, scratch / "checkpoints");
-    const auto [loss, seen] = evaluated(text_config(scratch, only + key));
-    EXPECT_NEAR(loss, expected, 1e-12) << from;
-    const int done = std::string(from) == "resume" ? 6 : 0;
-    EXPECT_THAT(seen, ElementsAre(fmt::format("evaluation {}", done), fmt::format("end {} 0", done))) << from;
-  }
-}
-
 // The trace has every rank's operators, messages and actions, on any device.
 TEST(Trainer, LeavesTheProfileOfChosenStepsOfEachRank) {
   const ScratchFolder scratch;
@@ -229,52 +91,6 @@ TEST(Trainer, LeavesTheProfileOfChosenStepsOfEachRank) {
   for (int rank = 0; rank < 4; ++rank)
     EXPECT_TRUE(has(read_file(scratch / fmt::format("run/tensorboard/rank_{}/cycle_0.pt.trace.json", rank)), "aten::"))
         << rank;
-}
-
-// A call of end() on one rank is enough. The resumed run continues as if the run had not been interrupted.
-TEST(Trainer, EndsAfterTheStepThatACallbackSaysAndGoesOnLater) {
-  const ScratchFolder scratch;
-  const auto run = [&](const std::string& folder, int ends_at) {
-    const Config config = text_config(
-        scratch,
-        fmt::format("evaluation: {{path: \"{}\", every: 4, batches: 2}}\ncheckpoint: {{path: \"{}\", resume: auto}}\n",
-                    scratch / "text.txt", scratch / folder));
-    Notified notified;
-    EXPECT_EQ(train(config,
-                    [&](Trainer& trainer) {
-                      tell_all(trainer, notified);
-                      trainer.add({.on_step = [&](const StepMetrics& step) {
-                        notified.add(trainer.world(), fmt::format("{:.17g}", step.loss));
-                        if (step.step == ends_at && trainer.world().rank() == 2) trainer.end();
-                      }});
-                      trainer.run();
-                    }),
-              0);
-    return notified.of_rank(1);
-  };
-  const auto full = run("whole", 0), first = run("parts", 3), second = run("parts", 0);
-  ASSERT_GE(full.size(), 6U);
-  ASSERT_GE(first.size(), 6U);
-  EXPECT_THAT(std::vector(first.end() - 3, first.end()), ElementsAre("save 3", "evaluation 3", "end 3 1"));
-  EXPECT_EQ(std::vector(first.begin(), first.begin() + 6), std::vector(full.begin(), full.begin() + 6));
-  EXPECT_EQ(second, std::vector(full.begin() + 6, full.end()));
-}
-
-TEST(Trainer, AnEvaluationCanEndTheRunWithACheckpoint) {
-  const ScratchFolder scratch;
-  const Config config = evaluated_config(scratch);
-  Notified notified;
-  EXPECT_EQ(train(config,
-                  [&](Trainer& trainer) {
-                    tell_all(trainer, notified);
-                    trainer.add({.on_evaluation = [&](const EvaluationMetrics&) { trainer.end(); }});
-                    const RunEnd end = trainer.run();
-                    EXPECT_EQ(end.how, RunEnd::How::kEnded);
-                    EXPECT_EQ(end.last_step, 2);
-                    EXPECT_THAT(end.checkpoint, HasSubstr("checkpoints/"));
-                  }),
-            0);
-  EXPECT_THAT(notified.of_rank(3), ElementsAre("step 1", "step 2", "evaluation 2", "save 2", "end 2 1"));
 }
 
 // Samples of floats with a class label.
@@ -338,11 +154,6 @@ TEST(Trainer, TrainsAModelCriterionOptimizerAndLoaderOfTheProgramsOwn) {
     ASSERT_EQ(losses.size(), full.size());
     for (std::size_t i = 0; i < full.size(); ++i) EXPECT_NEAR(losses[i], full[i], 1e-10) << layout << i;
   }
-}
-
-// The failure of a job.
-Failure failure_of(const Config& config, const std::function<void(World&)>& body) {
-  return launch_quietly(config, body).value_or(Failure{0, "nothing failed"});
 }
 
 // Trains the model of the test above with an optimizer of two groups, and returns their rates after each step.
@@ -502,113 +313,6 @@ TEST(Trainer, ResumesAnOwnOptimizerThatStatesItsState) {
   ASSERT_EQ(whole.size(), 6U);
   const auto rest = losses_of("rest", scratch / "whole/step-000003");
   EXPECT_EQ(rest, std::vector<double>(whole.begin() + 3, whole.end()));
-}
-
-TEST(Trainer, AFirstStepThatIsNotFiniteIsNoMatterOfRates) {
-  const ScratchFolder scratch;
-  const Config config = resolve_model(text_config(scratch));
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(train(config,
-                  [&](Trainer& trainer) {
-                    trainer.use({.criterion = [](const TensorDict& outputs, const TensorDict& batch) {
-                      return Loss{(outputs.at("logits") * std::nan("")).sum(), batch.at("labels").ne(-100).sum()};
-                    }});
-                    trainer.run();
-                  }),
-            8);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("check the batch, the initial weights and the criterion: no step has changed the weights yet"));
-}
-
-TEST(Trainer, AnEvaluationThatIsNotFiniteEndsTheRun) {
-  const ScratchFolder scratch;
-  const Config config = resolve_model(text_config(
-      scratch, fmt::format("evaluation: {{path: \"{}\", batches: 2, only: true}}\n", scratch / "text.txt")));
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(train(config,
-                  [&](Trainer& trainer) {
-                    trainer.use({.criterion = [](const TensorDict& outputs, const TensorDict& batch) {
-                      return Loss{(outputs.at("logits") * std::nan("")).sum(), batch.at("labels").ne(-100).sum()};
-                    }});
-                    trainer.run();
-                  }),
-            8);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("evaluation at step 0: the loss is "));
-}
-
-TEST(PlainLoop, ThatASignalStoppedReturns75) {
-  const ScratchFolder scratch;
-  Config config = text_config(scratch, fmt::format("checkpoint: {{path: \"{}\"}}\n", scratch / "c"));
-  const auto end = [&](bool stopped) {
-    return train_by_loop(config, [&](World& world) { return stopped && world.rank() == 2; });
-  };
-  EXPECT_EQ(end(true), 75);
-  EXPECT_EQ(end(false), 0);
-}
-
-TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
-  const ScratchFolder scratch;
-  const Config config =
-      text_config(scratch, fmt::format("checkpoint: {{path: \"{}\"}}\noutput: \"{}\"\n", scratch / "c", scratch / "o"));
-  const auto step = [&](World& world) {
-    Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
-    auto model = build_model(config);
-    auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy(), build_loader(config));
-    boosted.optimizer->set_steps(3, 3);  // the check also covers a resumed run
-    booster.execute_pipeline(boosted.loader->next(), boosted);
-  };
-  const Failure refused = failure_of(config, step);
-  EXPECT_EQ(refused.exit_code, ConfigError::kExitCode);
-  EXPECT_THAT(refused.line,
-              HasSubstr("lr_schedule, checkpoint.path, output: the configuration sets this, but the program "
-                        "does not use it"));
-  for (const char* key : {"lr_schedule", "checkpoint.path", "output"}) config.mark_used(key);
-  EXPECT_EQ(failure_of(config, step).line, "nothing failed");
-}
-
-TEST(PlainLoop, StepsAtTheRatesOfTheScheduleThatWasBoosted) {
-  const ScratchFolder scratch;
-  const Config config = resolve_model(text_config(scratch));
-  EXPECT_EQ(start_ranks()(config,
-                          [&](World& world) {
-                            Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
-                            auto model = build_model(config);
-                            auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy(),
-                                                         build_loader(config), build_lr_schedule(config));
-                            for (int step = 1; step <= 6; ++step) {
-                              booster.execute_pipeline(boosted.loader->next(), boosted);
-                              boosted.optimizer->step();
-                              boosted.optimizer->zero_grad();
-                              EXPECT_EQ(boosted.optimizer->inner().param_groups()[0].options().get_lr(),
-                                        build_lr_schedule(config).at(step));
-                            }
-                          }),
-            0);
-}
-
-// Gradients of one model stay unreduced while those of another model are reduced.
-TEST(PlainLoop, NoSyncIsOfOneModel) {
-  const Config config = tiny({.data = 2, .tensor = 1});
-  EXPECT_EQ(start_ranks()(config,
-                          [&](World& world) {
-                            Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
-                            const auto boost = [&] {
-                              auto model = build_model(config);
-                              return booster.boost(model, build_optimizer(config, *model), cross_entropy());
-                            };
-                            Boosted waiting = boost(), stepped = boost();
-                            const auto batch = make_batch(tokens(2, world.rank()));
-                            {
-                              const auto guard = booster.no_sync(waiting);
-                              booster.execute_pipeline(batch, waiting);
-                              booster.execute_pipeline(batch, stepped);
-                              EXPECT_THROW(waiting.optimizer->step(), UsageError);
-                              stepped.optimizer->step();
-                            }
-                            booster.sync_gradients(waiting);
-                            waiting.optimizer->step();
-                          }),
-            0);
 }
 
 }  // namespace
