@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/tensors/libtorch.h"
 #include "gantry/tensors/state_source.h"
 #include "gantry/tensors/tensor_dict.h"
 #include "ranks.h"

@@ -48,7 +48,9 @@ class MeasuredRun {
         booster_.boost(model, build_optimizer(config, *model), build_criterion(config, parts_), build_loader(config));
     load_weights(config, boosted_, booster_.mesh());
     if (parts_.teacher) teacher_ = std::make_unique<Teacher>(config, world, booster_, boosted_, parts_.teacher);
-    if (parts_.reference) score_reference(config, booster_, boosted_, nullptr, parts_.reference);
+    if (parts_.reference)
+      ReferenceScorer(config, world, ranks(), /*built=*/true, /*has_held_out=*/false, parts_.reference)
+          .score(booster_, boosted_);
   }
   void step() {
     Batch batch = boosted_.loader->next();

@@ -45,8 +45,8 @@ void expect_hidden_steps_of_one_rank(StudentRun alone, const std::vector<Student
         EXPECT_NEAR(steps[i].loss, expected[i].loss, 1e-10);
       }
       EXPECT_NEAR(steps[i].norm, expected[i].norm, 1e-10);
-      expect_close(expected[i].gradients, steps[i].gradients);
-      expect_close(expected[i].weights, steps[i].weights);
+      gantry::testing::expect_close(expected[i].gradients, steps[i].gradients);
+      gantry::testing::expect_close(expected[i].weights, steps[i].weights);
     }
   }
 }
