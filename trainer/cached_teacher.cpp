@@ -201,8 +201,6 @@ CachedTeacher::CachedTeacher(const Config& config, World& world, Booster& booste
   }
   type_ = all.front().form.type();
   identify_all(config, booster.mesh().world_group(), all);
-  // The plugin of a teacher in the student's layout: a plugin keeps its models until it is destroyed.
-  std::optional<Booster> holder;
   std::optional<Teacher> teacher;
   for (const StoredSamples& each : all) {
     const std::string path = teacher_cache_path(objective.teacher_cache, each.form);
@@ -210,14 +208,10 @@ CachedTeacher::CachedTeacher(const Config& config, World& world, Booster& booste
       fmt::print("teacher: {} {} {}\n", each.is_stored ? "read" : "computing", described(objective, each),
                  each.is_stored ? "from " + path + ", without the teacher" : "for " + path);
     if (each.is_stored) continue;
-    if (!teacher) {
-      if (!objective.teacher_parallel) holder.emplace(plugins().at("hybrid_parallel")(world, config));
-      teacher.emplace(config, world, holder ? *holder : booster, student, logits);
-    }
+    if (!teacher) teacher.emplace(config, world, booster, student, logits, /*is_temporary=*/true);
     StoringPass(config, world, booster, student, *teacher, *logits).store(each);
   }
   teacher.reset();
-  holder.reset();
   *logits = {};
   if (!reads_) return;
   for (const StoredSamples& each : all)

@@ -68,35 +68,36 @@ OutputSizes sizes_of_outputs(const Config& config, torch::nn::Module& decoder) {
 
 }  // namespace
 
-Teacher::OwnLayout::OwnLayout(World& base, const Config& teacher, Mesh mesh)
+Teacher::OwnPlugin::OwnPlugin(World& base, const Config& teacher, Mesh mesh)
     : world(base.backend(), teacher, std::move(mesh)),
       booster(std::make_unique<HybridParallelPlugin>(world, parallel_options(teacher, world.mesh()))) {}
 
 Teacher::Teacher(const Config& config, World& world, Booster& booster, const Boosted& student,
-                 std::shared_ptr<TeacherLogits> logits)
+                 std::shared_ptr<TeacherLogits> logits, bool is_temporary)
     : student_(booster), logits_(std::move(logits)) {
   Config teacher = config_of_teacher(config);
-  if (auto mesh = teacher_mesh(config, world.size())) {
-    teacher = in_own_layout(std::move(teacher), config);
-    own_ = std::make_unique<OwnLayout>(world, teacher, std::move(*mesh));
-  }
-  boosted_ = boost(teacher, config.train.objective.hidden_weight > 0);
+  auto mesh = teacher_mesh(config, world.size());
+  const bool has_own_layout = mesh.has_value();
+  if (has_own_layout) teacher = in_own_layout(std::move(teacher), config);
+  if (has_own_layout || is_temporary)
+    own_ = std::make_unique<OwnPlugin>(world, teacher, has_own_layout ? std::move(*mesh) : world.mesh());
+  boosted_ = boost(teacher, config.train.objective);
   const OutputSizes sizes = sizes_of_outputs(config, boosted_.model->module());
   LogitsLayout of_student(student_.plugin(), student, sizes), of_teacher(this->booster().plugin(), boosted_, sizes);
-  if (own_ || !of_student.has_tokens_of(of_teacher))
+  if (has_own_layout || !of_student.has_tokens_of(of_teacher))
     layouts_ = std::make_unique<TeacherLayouts>(std::move(of_student), std::move(of_teacher), world.device(),
                                                 student_.mesh().world_group());
   load_weights(teacher, boosted_, this->booster().mesh());
 }
 
-Boosted Teacher::boost(const Config& teacher, bool returns_hidden) {
+Boosted Teacher::boost(const Config& teacher, const ObjectiveConfig& objective) {
   const auto boosted = [&] {
     const auto model = build_model(teacher);
-    if (returns_hidden) return_hidden_states(*model);
+    if (objective.hidden_weight > 0) return_hidden_states(*model);
     return booster().boost(BoostRequest{
         .model = model, .criterion = keep_logits(computed_), .policy = policies().at(teacher.model.policy)()});
   };
-  if (!own_) return boosted();
+  if (!objective.teacher_parallel) return boosted();
   try {
     return boosted();
   } catch (const ConfigError& error) {
