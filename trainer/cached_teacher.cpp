@@ -9,8 +9,6 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/booster/run_task.h"
 #include "gantry/checkpoint/disk_work.h"
-#include "gantry/checkpoint/format/model_files.h"
-#include "gantry/checkpoint/format/sampled_content.h"
 #include "gantry/core/error.h"
 #include "gantry/core/io/paths.h"
 #include "gantry/data/numbered_samples.h"
@@ -19,6 +17,7 @@
 #include "gantry/plugins/top_k_loss.h"
 #include "gantry/plugins/top_tokens.h"
 #include "gantry/tensors/libtorch.h"
+#include "gantry/trainer/model_digest.h"
 #include "gantry/trainer/teacher.h"
 #include "gantry/trainer/teacher_exchange.h"
 
@@ -36,13 +35,6 @@ struct StoredSamples {
 std::int64_t tokens_of(const SampleSource& source) {
   const auto labels = std::ranges::find(source.entries, "labels", &SampleEntry::name);
   return labels == source.entries.end() ? 0 : labels->length;
-}
-
-std::string content_of_teacher(const std::string& folder) {
-  std::vector<std::filesystem::path> files = {folder + "/config.json"};
-  for (const std::string& path : find_model_files(folder).paths) files.emplace_back(path);
-  std::ranges::sort(files);
-  return sample_content(files, folder).hash;
 }
 
 // Everything that the log-probabilities depend on.
@@ -68,10 +60,11 @@ void identify_all(const Config& config, ProcessGroup& world, std::vector<StoredS
   nlohmann::json known = nlohmann::json::array();
   work_on_disk(world, disk_limits(config.comm.timeout_seconds, "looking for stored log-probabilities"), progress, [&] {
     if (world.rank() != 0) return;
-    const std::string teacher = content_of_teacher(config.train.objective.teacher);
+    const auto add = [&](std::uint64_t bytes) { progress.add(bytes); };
+    const std::string& folder = config.train.objective.teacher;
+    const std::string teacher = digest_of_files({folder + "/config.json"}, add) + digest_of_model(folder, add);
     for (StoredSamples& each : all) {
-      identify(
-          config, teacher, [&](std::uint64_t bytes) { progress.add(bytes); }, each);
+      identify(config, teacher, add, each);
       known.push_back({each.form.key, each.form.samples, each.is_stored});
     }
   });

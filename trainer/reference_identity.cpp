@@ -1,8 +1,6 @@
 #include "gantry/trainer/reference_identity.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -10,9 +8,8 @@
 #include "gantry/checkpoint/format/adapter_config.h"
 #include "gantry/checkpoint/format/adapter_files.h"
 #include "gantry/checkpoint/format/files.h"
-#include "gantry/checkpoint/format/model_files.h"
-#include "gantry/core/mapped_file.h"
 #include "gantry/models/model_family.h"
+#include "gantry/trainer/model_digest.h"
 
 namespace gantry {
 namespace {
@@ -21,27 +18,6 @@ using nlohmann::json;
 
 // Raise it with each change of the log-probabilities of a model.
 constexpr int kScoresVersion = 1;
-constexpr std::uint64_t kHashedPiece = std::uint64_t{64} << 20;  // bytes between two reports of progress
-
-// Reads the files in full, because two models may differ in a few tensors.
-std::string digest_of_files(const std::vector<std::string>& paths, const OpenProgress& progress) {
-  Hasher hasher;
-  for (const std::string& path : paths) {
-    const MappedFile file(path);
-    const std::string size = fmt::format("{}\n", file.size());
-    hasher.update(size.data(), size.size());
-    for (std::uint64_t done = 0, piece = 0; done < file.size(); done += piece) {
-      piece = std::min(kHashedPiece, file.size() - done);
-      hasher.update(file.data() + done, piece);
-      progress(piece);
-    }
-  }
-  return hasher.digits();
-}
-
-std::string digest_of_model(const std::string& directory, const OpenProgress& progress) {
-  return digest_of_files(find_model_files(directory).paths, progress);
-}
 
 std::string digest_of_adapter(const std::string& directory, const OpenProgress& progress) {
   return digest_of_files({directory + "/" + kAdapterConfig, directory + "/" + kAdapterModel}, progress);
