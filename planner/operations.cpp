@@ -274,6 +274,17 @@ void compare_with_teacher(OperationBuilder& builder, double logits, bool mixes) 
   builder.hold((mixes ? kTensorsOfMixture : kTensors) * wide * logits);
 }
 
+// The distance of the hidden states, in float32 or wider: the projection, the difference and its square. The
+// microbatch's part of the teacher's states is kept.
+void compare_hidden_states(OperationBuilder& builder, const Workload& workload, const Layout& layout) {
+  const double wide = std::max(4.0, builder.bytes()), states = as_double(workload.teacher->hidden);
+  const double own = workload.trained.projected > 0 ? largest_part(workload.teacher->hidden, layout.tensor) : states;
+  if (workload.trained.projected > 0)
+    builder.product(builder.tokens(), as_double(models::embedding_columns(workload.model)), own, 0);
+  builder.elementwise(4 * wide * builder.tokens() * own, 2 * wide * builder.tokens() * own, "loss");
+  builder.keep(builder.tokens() * (builder.bytes() * states + wide * own));
+}
+
 // Logits in the precision of the model and in float32: both are read and written twice in the forward of the loss and
 // once in the backward.
 void add_logits(OperationBuilder& builder, const Workload& workload, const Layout& layout) {
@@ -287,6 +298,7 @@ void add_logits(OperationBuilder& builder, const Workload& workload, const Layou
   if (has_tiled_logits(workload, layout)) return compute_in_tiles(builder, columns, words);
   builder.keep(4 * logits);
   if (workload.teacher) compare_with_teacher(builder, logits, workload.teacher->mixes);
+  if (workload.teacher && workload.teacher->hidden > 0) compare_hidden_states(builder, workload, layout);
   // The gradient of the logits, which is computed in pieces of some MiB, and the gradient of the head's input.
   const double values = builder.tokens_between() * hidden, wide = builder.bytes() == 2 ? 4 * values : 0;
   builder.hold(builder.bytes() * (logits + values) + wide + std::min(kLossBytes, 4 * logits) +

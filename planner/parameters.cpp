@@ -10,6 +10,7 @@
 #include "gantry/core/slice.h"
 #include "gantry/models/described/decoder_shards.h"
 #include "gantry/models/described/vision_modules.h"
+#include "gantry/planner/operations.h"
 
 namespace gantry::planner {
 namespace {
@@ -215,6 +216,8 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert,
     held.tied = elements + rows;
     held.trained_tied = (trained.trains(parameter.name) ? elements : 0) + rows;
   }
+  if (trained.projected > 0)  // sharded like the head
+    held.last.add_end(as_double(models::embedding_columns(spec)) * largest_part(trained.projected, tensor), true);
   if (spec.vision) add_image_encoder(held, spec, tensor, trained);
   held.last.dense += held.tied;
   held.last.trained_dense += held.trained_tied;

@@ -24,6 +24,7 @@ struct TeacherRun {
   Workload workload;
   Layout layout;
   Stages stages_of_rank;
+  std::int64_t hidden = 0;  // size of the hidden states that it returns too; 0: none
   std::vector<int> layers() const { return layers_of(workload, layout, stages_of_rank); }
   int last_rank() const {  // the rank of the last stage
     int rank = 0, last = -1;
@@ -52,7 +53,8 @@ Layout own_layout(const TeacherPart::OwnLayout& own, const Workload& workload, c
 }
 
 TeacherRun teacher_run(const Workload& student, const Layout& layout, const Stages& stages_of_rank) {
-  TeacherRun run{.workload = student, .layout = layout, .stages_of_rank = stages_of_rank};
+  TeacherRun run{
+      .workload = student, .layout = layout, .stages_of_rank = stages_of_rank, .hidden = student.teacher->hidden};
   run.workload.model = student.teacher->model;
   run.workload.trained = {};
   run.workload.teacher = nullptr;
@@ -66,25 +68,26 @@ TeacherRun teacher_run(const Workload& student, const Layout& layout, const Stag
   return run;
 }
 
-// The logits of a rank of the last stage for `samples` samples.
-double logits_bytes(const Workload& workload, const Layout& layout, std::int64_t samples) {
+// The logits and the hidden states of a rank of the last stage for `samples` samples.
+double output_bytes(const Workload& workload, const Layout& layout, std::int64_t hidden, std::int64_t samples) {
   const double tokens = static_cast<double>(samples * workload.sequence) / layout.context;
-  return value_bytes(workload.precision) * tokens * largest_part(workload.model.vocabulary, layout.tensor);
+  return value_bytes(workload.precision) * tokens *
+         (largest_part(workload.model.vocabulary, layout.tensor) + as_double(hidden));
 }
 
-double logits_of_step(const TeacherRun& run) {
-  return logits_bytes(run.workload, run.layout, ceil_of(run.workload.batch, run.layout.data));
+double outputs_of_step(const TeacherRun& run) {
+  return output_bytes(run.workload, run.layout, run.hidden, ceil_of(run.workload.batch, run.layout.data));
 }
 
 // A forward without backward allocates about half of the bytes that a layer keeps for a backward, and the last stage
-// the logits of a microbatch.
+// the outputs of a microbatch.
 double passing_bytes(const TeacherRun& run, int rank) {
   double most = 0;
   for (int layer = 0; layer < pipeline_layers(run.workload.model); ++layer)
     if (!repeats_layer(run.workload.model, layer))
       most = std::max(most, layer_operations(run.workload, layer, run.layout).kept / 2);
-  const double logits = logits_bytes(run.workload, run.layout, run.layout.microbatch);
-  return rank == run.last_rank() ? std::max(most, logits) : most;
+  const double outputs = output_bytes(run.workload, run.layout, run.hidden, run.layout.microbatch);
+  return rank == run.last_rank() ? std::max(most, outputs) : most;
 }
 
 double value_bytes_of(const LayoutCosts& held, int rank, const Workload& workload) {
@@ -106,12 +109,13 @@ TeacherMemory memory_of_own_layout(const Workload& student, const Layout& layout
                                    const LayoutCosts& held, int rank, bool has_logits) {
   const int others = teacher.layout.pipeline, first = rank * others / layout.pipeline,
             end = static_cast<int>(ceil_of(std::int64_t{rank + 1} * others, layout.pipeline));
-  const double target = has_logits ? logits_bytes(student, layout, ceil_of(student.batch, layout.data)) : 0;
+  const double target =
+      has_logits ? output_bytes(student, layout, teacher.hidden, ceil_of(student.batch, layout.data)) : 0;
   const double in_messages = part_in_messages(student, teacher, layout);
   TeacherMemory memory;
   double most = 0;
   for (int other = first; other < end; ++other) {
-    const double computed = other == teacher.last_rank() ? logits_of_step(teacher) : 0;
+    const double computed = other == teacher.last_rank() ? outputs_of_step(teacher) : 0;
     const double weights = value_bytes_of(held, other, teacher.workload);
     memory.held = std::max(memory.held, weights + target);
     most = std::max(
@@ -136,9 +140,9 @@ std::vector<TeacherMemory> teacher_memory(const Workload& workload, const Layout
       ranks.push_back(memory_of_own_layout(workload, layout, teacher, held, rank, has_logits));
       continue;
     }
-    const double logits = has_logits ? logits_of_step(teacher) : 0;
+    const double outputs = has_logits ? outputs_of_step(teacher) : 0;
     ranks.push_back(
-        {.held = value_bytes_of(held, rank, teacher.workload) + logits, .passing = passing_bytes(teacher, rank)});
+        {.held = value_bytes_of(held, rank, teacher.workload) + outputs, .passing = passing_bytes(teacher, rank)});
   }
   return ranks;
 }
@@ -163,8 +167,8 @@ double teacher_seconds(const Workload& workload, const Layout& layout, const Clu
                                                            make_cost_table(teacher.workload, teacher.layout, cluster),
                                                            teacher.stages_of_rank, teacher.layers()));
   if (!workload.teacher->own) return forward;
-  const double moved =
-      std::max(logits_of_step(teacher), logits_bytes(workload, layout, ceil_of(workload.batch, layout.data)));
+  const double moved = std::max(outputs_of_step(teacher),
+                                output_bytes(workload, layout, teacher.hidden, ceil_of(workload.batch, layout.data)));
   return forward + exchange({layout.ranks(), 1}, moved, cluster);
 }
 

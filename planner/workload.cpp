@@ -213,12 +213,13 @@ namespace {
 
 std::shared_ptr<const TeacherPart> stated_teacher(const Config& config) {
   const ObjectiveConfig& objective = config.train.objective;
-  if (objective.teacher.empty()) return nullptr;
+  if (objective.teacher.empty() || objective.top_k > 0) return nullptr;  // with top_k it does not run in steps
   Config teacher = config;
   teacher.model = {};
   teacher.model.path = objective.teacher;
   if (stated_model(config).vision) teacher.model.config_json = R"({"image_encoder": true})";
   TeacherPart part{.model = stated_model(teacher), .own = {}, .mixes = objective.loss_type == "jsd"};
+  if (objective.hidden_weight > 0) part.hidden = models::embedding_columns(part.model);
   if (const auto& own = objective.teacher_parallel)
     part.own = {.tensor = own->tensor, .pipeline = own->pipeline, .microbatches = config.schedule.microbatches};
   return std::make_shared<const TeacherPart>(std::move(part));
@@ -234,6 +235,8 @@ Workload stated_workload(const Config& config) {
   TrainedPart trained = trained_part(config, model);
   Program program = gantry_program(config.precision, config.optimizer);
   const bool stores = keeps_logits(config, trained, model);
+  const auto teacher = stated_teacher(config);
+  if (teacher && teacher->hidden != models::embedding_columns(model)) trained.projected = teacher->hidden;
   if (config.train.ema > 0) program.optimizer_bytes += program.gradient_bytes;  // an average of the same type
   return {.model = std::move(model),
           .sequence = config.data.sequence_length,
@@ -243,7 +246,7 @@ Workload stated_workload(const Config& config) {
           .trained = std::move(trained),
           .keeps_logits = stores,
           .runs_ahead = config.train.objective.name == "kto",
-          .teacher = stated_teacher(config)};
+          .teacher = teacher};
 }
 
 Layout stated_layout(const Config& config) {

@@ -104,6 +104,9 @@ TEST(PlannedObjectives, TeachersAreThoseOfRuns) {
            {"teacher_parallel: {pipeline: 2}", "parallel: {data: 2}\n"},
            {"teacher_parallel: {tensor: 2}", "parallel: {pipeline: 2}\nschedule: {microbatches: 4}\n"},
            {"teacher_parallel: {tensor: 1}", "parallel: {tensor: 2}\n"},
+           {"hidden_weight: 1", "parallel: {tensor: 2}\n"},
+           {"hidden_weight: 1, teacher_parallel: {tensor: 2}",
+            "parallel: {pipeline: 2}\nschedule: {microbatches: 4}\n"},
            {"teacher_parallel: {tensor: 2, pipeline: 2}", "parallel: {data: 2, tensor: 2}\n"},
        })
     expect_memory_of_plan(

@@ -49,6 +49,8 @@ struct TrainedPart {
   bool dora = false;                             // each adapter also has a magnitude for each row of its weight
   // Frozen weights in 4 or 8 bits, by name: bytes of the stored form over those in the precision of the workload.
   std::map<std::string, double> quantised;
+  // The size of the teacher's hidden states that those of the model are projected to by a trained matrix; 0: none.
+  std::int64_t projected = 0;
 
   bool trains(const std::string& parameter) const { return !frozen.contains(parameter); }
   double stored_share(const std::string& parameter) const {
@@ -68,6 +70,7 @@ struct TeacherPart {
   models::DecoderSpec model;
   std::optional<OwnLayout> own;  // empty: the layout of the student
   bool mixes = false;            // the loss compares both distributions with their mixture (jsd)
+  std::int64_t hidden = 0;       // the size of its hidden states, if they are compared
 };
 
 // A training step: the model, the sizes of the batch, and the program.
