@@ -35,9 +35,7 @@ Seconds shard_words(Seconds seconds, int ranks) {
 double columns_of(const Workload& workload) { return static_cast<double>(models::embedding_columns(workload.model)); }
 
 // Tokens of the vocabulary on the rank with the largest part.
-double words_of(const Workload& workload, int ranks) {
-  return static_cast<double>((workload.model.vocabulary + ranks - 1) / ranks);
-}
+double words_of(const Workload& workload, int ranks) { return largest_part(workload.model.vocabulary, ranks); }
 
 // The parameters of the first or last stage (positions, norms, projections) without the embedding or the head.
 HeldParameters without_table(HeldParameters held, const Workload& workload, const Layout& layout) {

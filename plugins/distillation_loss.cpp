@@ -72,7 +72,7 @@ Criterion keep_logits(std::shared_ptr<TeacherLogits> kept) {
   return Criterion::over_tokens(keep, with_given_labels, keep);
 }
 
-Criterion distillation_loss(const ObjectiveConfig& objective, std::shared_ptr<const TeacherLogits> teacher) {
+Criterion distillation_loss(const ObjectiveConfig& objective, const std::shared_ptr<const TeacherLogits>& teacher) {
   if (objective.top_k > 0) return top_k_loss(objective.alpha, objective.temperature);
   const DivergenceKind kind = kind_of(objective);
   const double factor = kind.name == "jsd" ? 1 : kind.temperature * kind.temperature;

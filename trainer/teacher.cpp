@@ -76,11 +76,10 @@ Teacher::Teacher(const Config& config, World& world, Booster& booster, const Boo
                  std::shared_ptr<TeacherLogits> logits, bool is_temporary)
     : student_(booster), logits_(std::move(logits)) {
   Config teacher = config_of_teacher(config);
-  auto mesh = teacher_mesh(config, world.size());
+  const auto mesh = teacher_mesh(config, world.size());
   const bool has_own_layout = mesh.has_value();
   if (has_own_layout) teacher = in_own_layout(std::move(teacher), config);
-  if (has_own_layout || is_temporary)
-    own_ = std::make_unique<OwnPlugin>(world, teacher, has_own_layout ? std::move(*mesh) : world.mesh());
+  if (has_own_layout || is_temporary) own_ = std::make_unique<OwnPlugin>(world, teacher, mesh.value_or(world.mesh()));
   boosted_ = boost(teacher, config.train.objective);
   const OutputSizes sizes = sizes_of_outputs(config, boosted_.model->module());
   LogitsLayout of_student(student_.plugin(), student, sizes), of_teacher(this->booster().plugin(), boosted_, sizes);

@@ -42,6 +42,6 @@ Criterion keep_logits(std::shared_ptr<TeacherLogits> kept);
 // Supports logits that are sharded over tp, which are not gathered, and context parallelism. Throws UsageError if the
 // logits of the teacher and of the student differ in shape; with hidden_weight also for their hidden_states, and if one
 // of the models does not return them.
-Criterion distillation_loss(const ObjectiveConfig& objective, std::shared_ptr<const TeacherLogits> teacher);
+Criterion distillation_loss(const ObjectiveConfig& objective, const std::shared_ptr<const TeacherLogits>& teacher);
 
 }  // namespace gantry
