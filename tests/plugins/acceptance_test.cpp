@@ -25,7 +25,8 @@ TEST(Acceptance, A9AttentionWithUnevenHeadsEqualsDense) {
   ::testing::internal::CaptureStderr();
   const Config config = tiny({.tensor = 4});
   EXPECT_EQ(start_ranks()(config, [&](World& world) { Rig rig(world, config); }), 3);
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("parallel.tensor: 4 ranks for 3 query heads"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("parallel.tensor: 4 ranks for 3 query heads"),
+            std::string::npos);
 }
 
 TEST(Acceptance, A11GradientNormsAndClippingEqualDense) {

@@ -153,9 +153,10 @@ TEST(PreferenceReference, OfAnAdapterIsThatOfTheMergedModel) {
 TEST(PreferenceReference, OfAnAdapterOnAQuantizedBase) {
   const PreferenceRun run("{name: dpo}", pairs_of_numbers(11));
   const std::string adapter = kAdapted + "qlora_nf4/adapter",
-                    sets = fmt::format("--set 'model={{path: {}qlora_nf4, quantize: nf4}}' --set data.tokenizer=bytes "
-                                       "--set 'lora={{path: {}}}' ",
-                                       kAdapted, adapter);
+                    sets = fmt::format(
+                        "--set 'model={{path: {}qlora_nf4, quantize: nf4}}' --set data.tokenizer=bytes "
+                        "--set 'lora={{path: {}}}' ",
+                        kAdapted, adapter);
   const Outcome own = run.train("own", sets);
   ASSERT_EQ(own.exit_code, 0) << own.err;
   const Outcome named = run.train("named", sets + "--set parallel.tensor=2 --set train.objective.reference=" + adapter);

@@ -16,8 +16,8 @@ inline std::string pairs_of_texts(int count) {
   std::string lines;
   for (int i = 0; i < count; ++i)
     lines += nlohmann::json{{"prompt", fmt::format("{}+{}=", i, i)},
-                  {"chosen", std::to_string(2 * i)},
-                  {"rejected", std::string(static_cast<std::size_t>(i % 4 + 1), 'x')}}
+                            {"chosen", std::to_string(2 * i)},
+                            {"rejected", std::string(static_cast<std::size_t>(i % 4 + 1), 'x')}}
                  .dump() +
              "\n";
   return lines;
@@ -27,8 +27,8 @@ inline std::string judged_texts(int count) {
   std::string lines;
   for (int i = 0; i < count; ++i)
     lines += nlohmann::json{{"prompt", fmt::format("{}+{}=", i, i)},
-                  {"completion", i % 3 == 0 ? "x" : std::to_string(2 * i)},
-                  {"label", i % 3 != 0}}
+                            {"completion", i % 3 == 0 ? "x" : std::to_string(2 * i)},
+                            {"label", i % 3 != 0}}
                  .dump() +
              "\n";
   return lines;
