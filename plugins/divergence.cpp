@@ -11,10 +11,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-torch::Tensor wide(const torch::Tensor& logits, double temperature) {
-  return logits.to(at::promote_types(logits.scalar_type(), torch::kFloat32)) / temperature;
-}
-
 // log sum exp over the columns of all ranks, for student and teacher: [2, rows, 1].
 torch::Tensor log_totals(const torch::Tensor& student, const torch::Tensor& teacher, ProcessGroup* group) {
   torch::Tensor largest = torch::stack({student.amax(1, true), teacher.amax(1, true)});
@@ -53,7 +49,8 @@ torch::Tensor gradient_of(const LogProbabilities& logs, const torch::Tensor& fir
 struct Divergence : torch::autograd::Function<Divergence> {
   static Variable forward(AutogradContext* context, const Variable& student, const torch::Tensor& teacher,
                           ProcessGroup* group, const DivergenceKind& kind) {
-    const torch::Tensor own = wide(student, kind.temperature), other = wide(teacher, kind.temperature);
+    const torch::Tensor own = scaled_logits(student, kind.temperature),
+                        other = scaled_logits(teacher, kind.temperature);
     const torch::Tensor totals = log_totals(own, other, group);
     torch::Tensor sums = own_sums({own - totals[0], other - totals[1]}, kind);
     if (group) group->all_reduce(sums).wait();
@@ -70,14 +67,18 @@ struct Divergence : torch::autograd::Function<Divergence> {
     const DivergenceKind kind{.name = context->saved_data["name"].toStringRef(),
                               .beta = context->saved_data["beta"].toDouble(),
                               .temperature = context->saved_data["temperature"].toDouble()};
-    const LogProbabilities logs{wide(student, kind.temperature) - totals[0],
-                                wide(saved[1], kind.temperature) - totals[1]};
+    const LogProbabilities logs{scaled_logits(student, kind.temperature) - totals[0],
+                                scaled_logits(saved[1], kind.temperature) - totals[1]};
     const torch::Tensor gradient = gradient_of(logs, saved[3][0].unsqueeze(1), kind);
     return {(gradient * (gradients[0] / kind.temperature).unsqueeze(1)).to(student.scalar_type()), {}, {}, {}};
   }
 };
 
 }  // namespace
+
+torch::Tensor scaled_logits(const torch::Tensor& logits, double temperature) {
+  return logits.to(at::promote_types(logits.scalar_type(), torch::kFloat32)) / temperature;
+}
 
 torch::Tensor divergences(const torch::Tensor& student, const torch::Tensor& teacher, ProcessGroup* group,
                           const DivergenceKind& kind) {

@@ -14,6 +14,9 @@ struct DivergenceKind {
   double temperature = 1;
 };
 
+// The logits divided by the temperature, in float32 or wider.
+torch::Tensor scaled_logits(const torch::Tensor& logits, double temperature);
+
 // The divergence of each row of logits [rows, columns], as [rows], in float32 or wider. `group`: ranks with
 // the other columns; null: none. Gradients flow to the student only. The forward has three reductions over
 // the group, the backward none.

@@ -2,6 +2,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/plugins/distilled_tokens.h"
+#include "gantry/plugins/divergence.h"
 #include "gantry/plugins/top_tokens.h"
 #include "gantry/tensors/libtorch.h"
 
@@ -11,10 +12,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-
-torch::Tensor scaled(const torch::Tensor& logits, double temperature) {
-  return logits.to(at::promote_types(logits.scalar_type(), torch::kFloat32)) / temperature;
-}
 
 // The columns of the teacher's tokens on this rank, and the probabilities of these tokens; 0 for those of other ranks.
 struct OwnTokens {
@@ -32,8 +29,8 @@ struct TopKDivergence : torch::autograd::Function<TopKDivergence> {
                           const torch::Tensor& logs, const SplitDim* split, double temperature) {
     ProcessGroup* group = split ? split->group : nullptr;
     const std::int64_t first = split ? split->placement.ranges(group->rank()).front().begin : 0;
-    const torch::Tensor student = scaled(logits, temperature);
-    const torch::Tensor teacher = scaled(logs, temperature).to(student.scalar_type()).softmax(1);
+    const torch::Tensor student = scaled_logits(logits, temperature);
+    const torch::Tensor teacher = scaled_logits(logs, temperature).to(student.scalar_type()).softmax(1);
     const OwnTokens own = own_tokens(tokens, teacher, first, logits.size(1));
 
     torch::Tensor largest = student.amax(1, /*keepdim=*/true);
@@ -52,7 +49,7 @@ struct TopKDivergence : torch::autograd::Function<TopKDivergence> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const double temperature = context->saved_data["temperature"].toDouble();
-    torch::Tensor gradient = (scaled(saved[0], temperature) - saved[1].unsqueeze(1)).exp();
+    torch::Tensor gradient = (scaled_logits(saved[0], temperature) - saved[1].unsqueeze(1)).exp();
     gradient.scatter_add_(1, saved[2], -saved[3]);
     return {(gradient * (gradients[0] / temperature).unsqueeze(1)).to(saved[0].scalar_type()), {}, {}, {}, {}};
   }

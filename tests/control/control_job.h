@@ -48,23 +48,11 @@ class Reports {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kLong, [&] { return !left_.empty(); }) ? left_.front() : std::set<int>();
   }
-  bool heard_stop() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kLong, [&] { return !stops_.empty(); });
-  }
-  std::size_t stops() {
-    const std::lock_guard lock(mutex_);
-    return stops_.size();
-  }
-  // Waits until another rank has asked for the records, for at most kLong.
-  bool heard_record_request() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kLong, [&] { return !record_requests_.empty(); });
-  }
-  std::size_t record_requests() {
-    const std::lock_guard lock(mutex_);
-    return record_requests_.size();
-  }
+  // These wait until another rank wants the job to stop, or has asked for the records, for at most kLong.
+  bool heard_stop() { return has_come(stops_); }
+  bool heard_record_request() { return has_come(record_requests_); }
+  std::size_t stops() { return count(stops_); }
+  std::size_t record_requests() { return count(record_requests_); }
   std::atomic<bool> wants_stop{false};  // true: this rank requests the job to stop
   bool silent() {
     const std::lock_guard lock(mutex_);
@@ -72,6 +60,14 @@ class Reports {
   }
 
  private:
+  bool has_come(const std::vector<char>& values) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLong, [&] { return !values.empty(); });
+  }
+  std::size_t count(const std::vector<char>& values) {
+    const std::lock_guard lock(mutex_);
+    return values.size();
+  }
   template <class Value>
   void add(std::vector<Value>& values, const std::type_identity_t<Value>& value) {
     {

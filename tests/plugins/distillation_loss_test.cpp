@@ -28,15 +28,7 @@ ObjectiveCase distillation(const std::string& name, const ObjectiveConfig& objec
   ObjectiveCase one{.folder = distillation_case(name), .objective = objective, .batch = {}, .prepare = {}};
   one.batch = batch_of_case(one.folder);
   one.prepare = [folder = one.folder](const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted&) {
-    Config config;
-    config.model.path = folder + "/teacher";
-    config.precision = "float64";
-    config = resolve_model(config);
-    auto teacher = booster.boost(build_model(config), nullptr, keep_logits(parts.teacher));
-    load_weights(config, teacher, booster.mesh());
-    mine.tensors.set(kTeacherRows, torch::arange(mine.samples));
-    parts.teacher->samples = mine.samples;
-    booster.execute_pipeline(mine, teacher, {.broadcast_loss = true, .forward_only = true});
+    run_teacher_of_case(folder, parts, mine, booster);
   };
   return one;
 }

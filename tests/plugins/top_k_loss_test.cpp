@@ -130,15 +130,7 @@ const char* const kTopKCase = GANTRY_SOURCE_DIR "/tests/golden/distillation/forw
 
 // Adds the teacher's numbers to the batch, as a run does.
 void add_numbers(std::int64_t k, const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& student) {
-  Config config;
-  config.model.path = std::string(kTopKCase) + "/teacher";
-  config.precision = "float64";
-  config = resolve_model(config);
-  auto teacher = booster.boost(build_model(config), nullptr, keep_logits(parts.teacher));
-  load_weights(config, teacher, booster.mesh());
-  mine.tensors.set(kTeacherRows, torch::arange(mine.samples));
-  parts.teacher->samples = mine.samples;
-  booster.execute_pipeline(mine, teacher, {.broadcast_loss = true, .forward_only = true});
+  run_teacher_of_case(kTopKCase, parts, mine, booster);
   const std::int64_t tokens = mine.tensors.at("input_ids").size(1);
   torch::Tensor numbers = torch::zeros({mine.samples, tokens, 2 * k}, torch::kInt64);
   if (booster.plugin().stages().holds_last()) {

@@ -70,6 +70,18 @@ CaseText case_text(const TensorDict& inputs, const std::string& which, std::int6
   return {row("input_ids").masked_select(keep), row("completion_mask").masked_select(keep)};
 }
 
+void run_teacher_of_case(const std::string& folder, const ObjectiveParts& parts, Batch& mine, Booster& booster) {
+  Config config;
+  config.model.path = folder + "/teacher";
+  config.precision = "float64";
+  config = resolve_model(config);
+  auto teacher = booster.boost(build_model(config), nullptr, keep_logits(parts.teacher));
+  load_weights(config, teacher, booster.mesh());
+  mine.tensors.set(kTeacherRows, torch::arange(mine.samples));
+  parts.teacher->samples = mine.samples;
+  booster.execute_pipeline(mine, teacher, {.broadcast_loss = true, .forward_only = true});
+}
+
 ObjectiveStep run_objective(const ObjectiveCase& one, const ObjectiveLayout& how) {
   ObjectiveStep outcome;
   const Config config = config_of(one, how);

@@ -18,6 +18,10 @@ struct ObjectiveCase {
   std::function<void(const ObjectiveParts& parts, Batch& mine, Booster& booster, Boosted& boosted)> prepare;
 };
 
+// Runs the teacher of a distillation case (its folder/teacher) on the batch of this replica, so that parts.teacher has
+// its logits. Collective.
+void run_teacher_of_case(const std::string& folder, const ObjectiveParts& parts, Batch& mine, Booster& booster);
+
 struct ObjectiveLayout {
   Layout layout;
   int microbatches = 1;

@@ -164,8 +164,8 @@ std::vector<ConfigKey> train_keys() {
        &kDistill},
       {"train.objective.top_k", "0",
        "number of the teacher's largest log-probabilities of each token that the student learns from. They are "
-       "computed "
-       "once and stored ([docs/preferences.md](preferences.md#stored-log-probabilities)); 0: the full distribution, "
+       "computed once and stored ([docs/preferences.md](preferences.md#stored-log-probabilities)); 0: the full "
+       "distribution, "
        "computed in each step",
        &kDistill},
       {"train.objective.teacher_cache", "", "directory in which the log-probabilities of `top_k` are stored", &kTopK},
