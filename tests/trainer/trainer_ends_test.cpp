@@ -151,7 +151,7 @@ TEST(Trainer, AReportThatCannotBeWrittenEndsTheRunAfterACheckpoint) {
   EXPECT_EQ(find_newest_checkpoint(scratch / "checkpoints").folder, scratch / "checkpoints/step-000003");
 }
 
-// What a run prints to stderr whose losses are not finite. It ends with code 8.
+// The errors of a run whose losses are not finite, from stderr. It ends with code 8.
 std::string errors_of_infinite_run(const Config& config) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(train(config,
